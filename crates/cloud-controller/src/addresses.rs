@@ -1,16 +1,16 @@
-//! Which addresses of a machine become addresses of its node, and why.
+//! Chooses the addresses of a node from those of its VM, with the reasons.
 //!
 //! ```text
 //!   interfaces ──► usable candidates ──► cloud-init's order ──► per family: internal, external
-//!                  (each one dropped has its reason)             1. first in a configured subnet
+//!                  (with the reason for each other one)          1. first in a configured subnet
 //!                                                                2. first on the configured network
-//!                                                                3. neither side found: the first
+//!                                                                3. first, if neither side has one
 //! ```
 //!
-//! Where several candidates fit one rule, the first is taken. A node that is initialised keeps the address
-//! it has as long as that address fits: a virtual IP that moves to the VM and is listed first does not
-//! take its place. Only if the addresses so chosen lack the one the kubelet was started with (`--node-ip`)
-//! are they chosen again, and that one comes first.
+//! If several candidates match a rule, the first is chosen. An initialised node keeps its address as
+//! long as it matches: a virtual IP that moves to the VM and is listed first does not replace it. If
+//! the kubelet's `--node-ip` is not among the chosen addresses, they are chosen again, and that
+//! address takes precedence.
 
 use std::{
     fmt,
@@ -25,38 +25,30 @@ use crate::{
     model::{Address, AddressKind, Guest, Interface},
 };
 
-/// What is configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// For addresses reached from within.
-    pub internal: Side,
-    /// For addresses reached from outside.
-    pub external: Side,
+pub struct AddressRules {
+    pub internal: SideRules,
+    pub external: SideRules,
 }
 
-/// What is configured for one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Side {
-    /// Subnets to take from, in order of preference.
+pub struct SideRules {
+    /// Allowed subnets, in order of preference.
     pub subnets: Vec<IpNet>,
-    /// Subnets never to take from.
     pub excluded: Vec<IpNet>,
-    /// The network to take from; empty if any.
+    /// The name of the network; empty for any.
     pub network: String,
 }
 
-/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
 impl Family {
-    /// The family an address belongs to. An IPv4 address in IPv6 clothes is an IPv4 address.
-    pub fn of(address: IpAddr) -> Self {
+    /// An IPv4-mapped IPv6 address is an IPv4 address.
+    pub fn of_address(address: IpAddr) -> Self {
         if address.to_canonical().is_ipv4() { Self::V4 } else { Self::V6 }
     }
 }
@@ -67,9 +59,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// Why a machine has no usable address.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum NoAddress {
     #[snafu(display("its guest reports no host name: are VMware Tools running?"))]
     NoHostName,
@@ -77,7 +67,7 @@ pub enum NoAddress {
     NoInterface,
     #[snafu(display(
         "neither network \"{internal}\" nor network \"{external}\" is among its networks ({found}): \
-         correct the configured network names or the machine"
+         correct the configured network names or the VM"
     ))]
     NoNetwork { internal: String, external: String, found: String },
     #[snafu(display("all its addresses are local ones ({found})"))]
@@ -89,14 +79,14 @@ pub enum NoAddress {
     NoneOfFamily { family: Family, found: String },
 }
 
-/// Which candidate is taken where several fit one rule.
+/// Which candidate to choose if several match a rule.
 #[derive(Clone, Copy, Debug)]
 pub enum Preference<'a> {
-    /// The first, as at the first initialisation.
+    /// The first, as at initialisation.
     First,
-    /// One the node has already, on the same side; else the first.
+    /// One that the node already has on the same side; otherwise the first.
     Present(&'a [Address]),
-    /// One the kubelet was started with; else the first.
+    /// The kubelet's `--node-ip`; otherwise the first.
     NodeIp(&'a [IpAddr]),
 }
 
@@ -112,73 +102,65 @@ impl Preference<'_> {
     }
 }
 
-/// Why a candidate was taken or left.
+/// Why a candidate was chosen or skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// On an interface with no virtual device behind it.
+    /// The interface has no virtual device.
     NotADevice,
-    /// Reaches nothing outside the machine or its link.
+    /// Not reachable outside the VM or its link.
     Local(&'static str),
-    /// Its family is not configured.
     OtherFamily,
-    /// In an excluded subnet.
     Excluded(IpNet),
-    /// In this configured subnet.
+    /// The first in this configured subnet.
     InSubnet(IpNet),
-    /// On the configured network.
     OnNetwork,
-    /// No rule found any, and it is the first.
+    /// No rule matches any candidate, and this is the first.
     First,
-    /// Fits as well as the first, and the node has it.
+    /// Matches like the first, and the node already has it.
     Present,
-    /// Fits as well as the first, and is the kubelet's `--node-ip`.
+    /// Matches like the first, and is the kubelet's `--node-ip`.
     NodeIp,
-    /// Fits as well, but is not the one taken.
+    /// Matches too, but another one was chosen.
     NotFirst,
-    /// The other side has a rule that fits; this one has none.
-    NoRuleFits,
+    /// A rule matches on the other side, but none on this side.
+    NoRuleMatches,
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotADevice => f.write_str("left: its interface is no virtual device"),
-            Self::Local(kind) => write!(f, "left: {kind}"),
-            Self::OtherFamily => f.write_str("left: its family is not configured"),
-            Self::Excluded(subnet) => write!(f, "left: excluded by {subnet}"),
-            Self::InSubnet(subnet) => write!(f, "taken: the first in {subnet}"),
-            Self::OnNetwork => f.write_str("taken: the first on the configured network"),
-            Self::First => f.write_str("taken: no rule fits any, and it is the first"),
-            Self::Present => f.write_str("taken: the node has it, and it still fits"),
-            Self::NodeIp => f.write_str("taken: it fits, and is the kubelet's --node-ip"),
-            Self::NotFirst => f.write_str("left: another one comes first"),
-            Self::NoRuleFits => f.write_str("left: no rule fits it"),
+            Self::NotADevice => f.write_str("skipped: its interface has no virtual device"),
+            Self::Local(kind) => write!(f, "skipped: {kind}"),
+            Self::OtherFamily => f.write_str("skipped: its family is not configured"),
+            Self::Excluded(subnet) => write!(f, "skipped: excluded by {subnet}"),
+            Self::InSubnet(subnet) => write!(f, "chosen: the first in {subnet}"),
+            Self::OnNetwork => f.write_str("chosen: the first on the configured network"),
+            Self::First => f.write_str("chosen: no rule matches any address, and it is the first"),
+            Self::Present => f.write_str("chosen: the node already has it, and it still matches"),
+            Self::NodeIp => f.write_str("chosen: it matches, and is the kubelet's --node-ip"),
+            Self::NotFirst => f.write_str("skipped: another one comes first"),
+            Self::NoRuleMatches => f.write_str("skipped: no rule matches it"),
         }
     }
 }
 
-/// One line of the explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// The candidate.
     pub address: IpAddr,
-    /// The network it is on.
     pub network: String,
-    /// What for; `None` where it was left for either.
+    /// `None` if it was skipped for both sides.
     pub side: Option<AddressKind>,
-    /// Why.
     pub verdict: Verdict,
 }
 
-/// The addresses and how they came about.
 #[derive(Debug, Default)]
 pub struct Selected {
     /// Host name first, then internal and external address of each family.
     pub addresses: Vec<Address>,
-    /// Every candidate and what became of it.
+    /// The verdict on every candidate.
     pub reasons: Vec<Reason>,
-    /// Why cloud-init's order could not be used, if so.
-    pub metadata: Option<MetadataError>,
+    /// Why cloud-init's order could not be used.
+    pub metadata_error: Option<MetadataError>,
 }
 
 #[derive(Clone, Copy)]
@@ -187,11 +169,11 @@ struct Candidate<'a> {
     network: &'a str,
 }
 
-/// Chooses the addresses of a VM. `families` in order of preference. The explanation is complete also
-/// where nothing could be chosen.
+/// Chooses addresses for `families`, in order of preference. The explanation is complete even if no
+/// address could be chosen.
 pub fn select(
     guest: &Guest,
-    rules: &Rules,
+    rules: &AddressRules,
     families: &[Family],
     preference: Preference<'_>,
 ) -> (Selected, Option<NoAddress>) {
@@ -202,7 +184,7 @@ pub fn select(
 
 fn choose(
     guest: &Guest,
-    rules: &Rules,
+    rules: &AddressRules,
     families: &[Family],
     preference: Preference<'_>,
     selected: &mut Selected,
@@ -214,29 +196,32 @@ fn choose(
         return NoInterfaceSnafu.fail();
     }
     selected.addresses.push(Address::new(AddressKind::Hostname, guest.host_name.as_str()));
-    networks_exist(guest, rules)?;
+    check_networks_exist(guest, rules)?;
     let mut candidates = usable(guest, &mut selected.reasons);
     if candidates.is_empty() {
         return OnlyLocalSnafu { found: listed(guest.addresses()) }.fail();
     }
     match guest.metadata.as_ref().map(cloud_init::configured_addresses).transpose() {
         Ok(order) => prefer_configured(&mut candidates, &order.unwrap_or_default()),
-        Err(error) => selected.metadata = Some(error),
+        Err(error) => selected.metadata_error = Some(error),
     }
     for family in families {
-        let of_family: Vec<_> =
-            candidates.iter().copied().filter(|c| Family::of(c.address) == *family).collect();
-        if !pair(&of_family, rules, preference, selected) {
+        let of_family: Vec<_> = candidates
+            .iter()
+            .copied()
+            .filter(|c| Family::of_address(c.address) == *family)
+            .collect();
+        if !select_pair(&of_family, rules, preference, selected) {
             return NoneOfFamilySnafu { family: *family, found: listed(guest.addresses()) }.fail();
         }
     }
-    let other = candidates.iter().filter(|c| !families.contains(&Family::of(c.address)));
+    let other = candidates.iter().filter(|c| !families.contains(&Family::of_address(c.address)));
     selected.reasons.extend(other.map(|c| reason(c, None, Verdict::OtherFamily)));
     Ok(())
 }
 
-/// With both networks configured, one of them must exist.
-fn networks_exist(guest: &Guest, rules: &Rules) -> Result<(), NoAddress> {
+/// If both networks are configured, one of them must exist.
+fn check_networks_exist(guest: &Guest, rules: &AddressRules) -> Result<(), NoAddress> {
     let (internal, external) = (&rules.internal.network, &rules.external.network);
     let devices = || guest.interfaces.iter().filter(|i| is_device(i));
     let exists = |name: &str| devices().any(|i| i.network.eq_ignore_ascii_case(name));
@@ -251,7 +236,7 @@ fn is_device(interface: &Interface) -> bool {
     interface.device != -1
 }
 
-/// The candidates that reach beyond the machine; the others are noted.
+/// Candidates that are reachable outside the VM; `reasons` gets the others.
 fn usable<'a>(guest: &'a Guest, reasons: &mut Vec<Reason>) -> Vec<Candidate<'a>> {
     let mut candidates = Vec::new();
     for interface in &guest.interfaces {
@@ -259,7 +244,7 @@ fn usable<'a>(guest: &'a Guest, reasons: &mut Vec<Reason>) -> Vec<Candidate<'a>>
             let candidate = Candidate { address: *address, network: &interface.network };
             if !is_device(interface) {
                 reasons.push(reason(&candidate, None, Verdict::NotADevice));
-            } else if let Some(kind) = local(*address) {
+            } else if let Some(kind) = local_kind(*address) {
                 reasons.push(reason(&candidate, None, Verdict::Local(kind)));
             } else {
                 candidates.push(candidate);
@@ -269,8 +254,7 @@ fn usable<'a>(guest: &'a Guest, reasons: &mut Vec<Reason>) -> Vec<Candidate<'a>>
     candidates
 }
 
-/// What kind of local address it is, if it is one.
-fn local(address: IpAddr) -> Option<&'static str> {
+fn local_kind(address: IpAddr) -> Option<&'static str> {
     let link_multicast = |v6: Ipv6Addr| v6.segments()[0] & 0xff0f == 0xff02;
     match address.to_canonical() {
         a if a.is_unspecified() => Some("it is the unspecified address"),
@@ -283,16 +267,16 @@ fn local(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Configured addresses first, in their order; the others keep theirs.
+/// Puts addresses from cloud-init first, in its order; the others keep theirs.
 fn prefer_configured(candidates: &mut [Candidate<'_>], order: &[IpAddr]) {
-    let place = |c: &Candidate<'_>| order.iter().position(|configured| *configured == c.address);
-    candidates.sort_by_key(|c| place(c).unwrap_or(usize::MAX));
+    let rank = |c: &Candidate<'_>| order.iter().position(|configured| *configured == c.address);
+    candidates.sort_by_key(|c| rank(c).unwrap_or(usize::MAX));
 }
 
-/// Chooses internal and external address of one family; `false` if there is neither.
-fn pair(
+/// Chooses the internal and external address of one family. Returns `false` if there is neither.
+fn select_pair(
     family: &[Candidate<'_>],
-    rules: &Rules,
+    rules: &AddressRules,
     preference: Preference<'_>,
     into: &mut Selected,
 ) -> bool {
@@ -310,48 +294,47 @@ fn pair(
         let choice = by_rule(&open, &kind, side, preference);
         choices.push((kind, open, choice));
     }
-    let any_rule_fits = choices.iter().any(|(_, _, choice)| choice.is_some());
+    let any_rule_matches = choices.iter().any(|(_, _, choice)| choice.is_some());
     let mut found = false;
     for (kind, open, choice) in choices {
         let choice = match choice {
-            None if !any_rule_fits => {
+            None if !any_rule_matches => {
                 preferred(open.iter().copied(), &kind, preference, |_| Verdict::First)
             }
             choice => choice,
         };
-        let left = if choice.is_some() { Verdict::NotFirst } else { Verdict::NoRuleFits };
+        let skipped = if choice.is_some() { Verdict::NotFirst } else { Verdict::NoRuleMatches };
         for candidate in &open {
             match &choice {
-                Some(taken) if taken.address == candidate.address => {}
-                _ => into.reasons.push(reason(candidate, Some(&kind), left.clone())),
+                Some(chosen) if chosen.address == candidate.address => {}
+                _ => into.reasons.push(reason(candidate, Some(&kind), skipped.clone())),
             }
         }
-        if let Some(mut taken) = choice {
+        if let Some(mut chosen) = choice {
             found = true;
-            let address = Address::new(kind.clone(), taken.address.to_string());
+            let address = Address::new(kind.clone(), chosen.address.to_string());
             if !into.addresses.contains(&address) {
                 into.addresses.push(address);
             }
-            taken.side = Some(kind);
-            into.reasons.push(taken);
+            chosen.side = Some(kind);
+            into.reasons.push(chosen);
         }
     }
     found
 }
 
-/// The choice by subnet or network of one side.
 fn by_rule(
     open: &[Candidate<'_>],
     kind: &AddressKind,
-    side: &Side,
+    side: &SideRules,
     preference: Preference<'_>,
 ) -> Option<Reason> {
-    let fitting = side.subnets.iter().flat_map(|subnet| {
+    let matching = side.subnets.iter().flat_map(|subnet| {
         open.iter().filter(|c| subnet.contains(&c.address)).map(move |c| (*c, *subnet))
     });
-    let fitting: Vec<_> = fitting.collect();
-    let subnet_of = |address: IpAddr| fitting.iter().find(|(c, _)| c.address == address);
-    let by_subnet = preferred(fitting.iter().map(|(c, _)| *c), kind, preference, |c| {
+    let matching: Vec<_> = matching.collect();
+    let subnet_of = |address: IpAddr| matching.iter().find(|(c, _)| c.address == address);
+    let by_subnet = preferred(matching.iter().map(|(c, _)| *c), kind, preference, |c| {
         subnet_of(c.address).map_or(Verdict::First, |(_, subnet)| Verdict::InSubnet(*subnet))
     });
     by_subnet.or_else(|| {
@@ -362,22 +345,22 @@ fn by_rule(
     })
 }
 
-/// Of candidates that fit equally, the preferred one, else the first.
+/// Of candidates that match equally, the preferred one; otherwise the first.
 fn preferred<'a>(
-    fitting: impl Iterator<Item = Candidate<'a>>,
+    matching: impl Iterator<Item = Candidate<'a>>,
     kind: &AddressKind,
     preference: Preference<'_>,
     verdict: impl Fn(&Candidate<'_>) -> Verdict,
 ) -> Option<Reason> {
-    let fitting: Vec<_> = fitting.collect();
-    let first = fitting.first()?;
-    let taken = fitting.iter().find(|c| preference.includes(kind, c.address)).unwrap_or(first);
+    let matching: Vec<_> = matching.collect();
+    let first = matching.first()?;
+    let chosen = matching.iter().find(|c| preference.includes(kind, c.address)).unwrap_or(first);
     let verdict = match preference {
-        _ if taken.address == first.address => verdict(taken),
+        _ if chosen.address == first.address => verdict(chosen),
         Preference::Present(_) => Verdict::Present,
         Preference::First | Preference::NodeIp(_) => Verdict::NodeIp,
     };
-    Some(reason(taken, None, verdict))
+    Some(reason(chosen, None, verdict))
 }
 
 fn reason(candidate: &Candidate<'_>, side: Option<&AddressKind>, verdict: Verdict) -> Reason {

@@ -1,4 +1,4 @@
-//! The machines of one vCenter as the controller sees them, from the inventory in memory.
+//! The VMs of one vCenter, from the inventory in memory.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
@@ -8,15 +8,15 @@ use vsphere::{
 };
 
 use crate::{
-    identity::short,
-    model::{Guest, Interface, Metadata, Place, Power, VirtualMachine},
-    zones::Step,
+    identity::short_name,
+    model::{Guest, Interface, Metadata, Power, VirtualMachine, VmRef},
+    zones::TaggedObject,
 };
 
-/// The tags of objects: category and name.
+/// Category and name of the tags of each object.
 pub type TagTable = HashMap<MoRef, Vec<(String, String)>>;
 
-/// Which machines may be nodes, beyond the datacenters.
+/// Limits which VMs can be nodes, in addition to the datacenters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Inventory paths of folders; all if empty.
@@ -25,11 +25,11 @@ pub struct Scope {
     pub clusters: Vec<String>,
 }
 
-/// The options in which cloud-init's metadata is, and how it is encoded.
+/// VM options with cloud-init's metadata and its encoding.
 const METADATA: &str = "guestinfo.metadata";
 const ENCODING: &str = "guestinfo.metadata.encoding";
 
-/// What is asked of a vCenter, and kept: no more than is used.
+/// The properties to watch: only those that the controller uses.
 pub fn selection(datacenters: &[String], with_tree: bool) -> Selection {
     let vm: &[&'static str] = &[
         "config.uuid",
@@ -53,65 +53,59 @@ pub fn selection(datacenters: &[String], with_tree: bool) -> Selection {
     selection.in_datacenters(datacenters.iter().map(String::as_str))
 }
 
-/// The machines of one vCenter at an instant.
+/// A snapshot of the VMs of one vCenter.
 pub struct Catalogue<'a> {
-    /// What the vCenter is called.
+    /// The name of the vCenter in the configuration.
     pub vcenter: &'a Arc<str>,
-    /// Its own uuid.
     pub uuid: &'a Arc<str>,
-    /// Its inventory.
     pub tree: &'a Tree,
-    /// Which of it counts.
     pub scope: &'a Scope,
 }
 
 impl Catalogue<'_> {
-    /// The machine, if it is in view and in scope.
+    /// The VM, if it is in the inventory and in scope.
     pub fn at(&self, reference: &MoRef) -> Option<VirtualMachine> {
         let vm = self.tree.get(reference)?.as_vm()?;
         self.in_scope(vm).then(|| self.vm(vm))
     }
 
-    /// Machines with this BIOS uuid, in either byte order.
+    /// In either byte order.
     pub fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<VirtualMachine> {
         self.vms(&self.tree.vms_by_bios_uuid(uuid))
     }
 
-    /// Machines with this instance uuid.
     pub fn with_instance_uuid(&self, uuid: InstanceUuid) -> Vec<VirtualMachine> {
         self.lookup(self.tree.vm_by_instance_uuid(uuid))
     }
 
-    /// Machines whose guest calls itself so.
     pub fn with_dns_name(&self, name: &str) -> Vec<VirtualMachine> {
         self.lookup(self.tree.vm_by_dns_name(name))
     }
 
-    /// Machines whose guest calls itself so once its domain is cut off.
+    /// Compares host names without their domains.
     pub fn with_short_name(&self, name: &str) -> Vec<VirtualMachine> {
         let vms = self.tree.objects().filter_map(Object::as_vm).filter(|vm| {
-            vm.host_name.as_deref().is_some_and(|host| short(host).eq_ignore_ascii_case(name))
+            vm.host_name.as_deref().is_some_and(|host| short_name(host).eq_ignore_ascii_case(name))
         });
         self.vms(&vms.cloned().collect::<Vec<_>>())
     }
 
-    /// Machines whose guest has this address.
     pub fn with_address(&self, address: IpAddr) -> Vec<VirtualMachine> {
         self.lookup(self.tree.vm_by_ip(address))
     }
 
-    /// The three ways up from a machine: host, resource pool, folders. Tags come from `tags`.
-    pub fn ways(&self, machine: &MoRef, tags: &TagTable) -> Vec<Vec<Step>> {
-        let Some(vm) = self.tree.get(machine).and_then(Object::as_vm) else { return Vec::new() };
-        let starts = [vm.host.as_ref(), vm.resource_pool.as_ref(), Some(machine)];
-        starts.into_iter().flatten().map(|start| self.way(start, tags)).collect()
+    /// The three paths upwards from a VM, with tags: from its host, its resource pool, and itself.
+    pub fn paths(&self, reference: &MoRef, tags: &TagTable) -> Vec<Vec<TaggedObject>> {
+        let Some(vm) = self.tree.get(reference).and_then(Object::as_vm) else { return Vec::new() };
+        let starts = [vm.host.as_ref(), vm.resource_pool.as_ref(), Some(reference)];
+        starts.into_iter().flatten().map(|start| self.path(start, tags)).collect()
     }
 
-    fn way(&self, start: &MoRef, tags: &TagTable) -> Vec<Step> {
+    fn path(&self, start: &MoRef, tags: &TagTable) -> Vec<TaggedObject> {
         let above = self.tree.ancestors(start).into_iter().map(Object::reference);
         std::iter::once(start)
             .chain(above)
-            .map(|reference| Step {
+            .map(|reference| TaggedObject {
                 title: self.tree.path_of(reference).unwrap_or_else(|| reference.to_string()),
                 tags: tags.get(reference).cloned().unwrap_or_default(),
             })
@@ -161,7 +155,7 @@ impl Catalogue<'_> {
             addresses: nic.addresses.iter().map(|a| a.address).collect(),
         });
         VirtualMachine {
-            place: Place { vcenter: self.vcenter.clone(), vm: vm.reference.clone() },
+            vm_ref: VmRef { vcenter: self.vcenter.clone(), vm: vm.reference.clone() },
             path: self.tree.path_of(&vm.reference).unwrap_or_else(name),
             vcenter_uuid: self.uuid.clone(),
             folder: vm.parent.clone(),

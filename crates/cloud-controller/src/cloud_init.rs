@@ -1,7 +1,7 @@
-//! The addresses a machine was configured with by cloud-init, in the order they were written.
+//! The addresses in cloud-init's metadata, in the order of the document.
 //!
-//! Only metadata that is itself `base64` is looked at, as it always was; the network inside may be
-//! plain, `base64` or compressed.
+//! As in the Go controller, the metadata itself must be `base64`. The network inside can be plain,
+//! `base64` or compressed.
 
 use std::{fmt, io::Read as _, net::IpAddr};
 
@@ -14,24 +14,23 @@ use snafu::{ResultExt as _, Snafu};
 
 use crate::model::Metadata;
 
-/// Metadata is a few kilobytes; what unpacks to more is none.
-const MOST: u64 = 1 << 20;
+/// Metadata is a few kilobytes; this limits decompression.
+const MAX_UNPACKED: u64 = 1 << 20;
 
-/// Why metadata gives no order. The machine is usable all the same.
+/// The controller then uses the order of the interfaces.
 #[derive(Debug, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum MetadataError {
     #[snafu(display("guestinfo.metadata: {what} is not valid base64"))]
     Base64 { what: &'static str, source: base64::DecodeError },
     #[snafu(display("guestinfo.metadata: {what} is not valid YAML"))]
     Yaml { what: &'static str },
-    #[snafu(display("guestinfo.metadata: the network cannot be unpacked"))]
+    #[snafu(display("guestinfo.metadata: the network cannot be decompressed"))]
     Gzip { source: std::io::Error },
     #[snafu(display("guestinfo.metadata: {what} is not text"))]
     NotText { what: &'static str },
 }
 
-/// The configured addresses, interface by interface as the document lists them.
+/// The addresses of all interfaces, in the order of the document.
 pub fn configured_addresses(metadata: &Metadata) -> Result<Vec<IpAddr>, MetadataError> {
     if metadata.content.is_empty() || metadata.encoding != "base64" {
         return Ok(Vec::new());
@@ -42,14 +41,14 @@ pub fn configured_addresses(metadata: &Metadata) -> Result<Vec<IpAddr>, Metadata
     let what = "the network";
     let network = match (document.encoding.as_deref(), document.network) {
         (_, None) => Network::default(),
-        (Some("base64" | "b64"), Some(Part::Encoded(packed))) => {
+        (Some("base64" | "b64"), Some(NetworkValue::Encoded(packed))) => {
             yaml(&text(decode(&packed, what)?, what)?, what)?
         }
-        (Some("gzip+base64" | "gz+b64"), Some(Part::Encoded(packed))) => {
-            yaml(&text(unpack(&decode(&packed, what)?)?, what)?, what)?
+        (Some("gzip+base64" | "gz+b64"), Some(NetworkValue::Encoded(packed))) => {
+            yaml(&text(gunzip(&decode(&packed, what)?)?, what)?, what)?
         }
-        (_, Some(Part::Plain(network))) => network,
-        (_, Some(Part::Encoded(_))) => return YamlSnafu { what }.fail(),
+        (_, Some(NetworkValue::Plain(network))) => network,
+        (_, Some(NetworkValue::Encoded(_))) => return YamlSnafu { what }.fail(),
     };
     let addresses = network.ethernets.0.into_iter().flat_map(|ethernet| ethernet.addresses.0);
     Ok(addresses.filter_map(|text| text.split('/').next()?.parse().ok()).collect())
@@ -60,9 +59,9 @@ fn decode(packed: &str, what: &'static str) -> Result<Vec<u8>, MetadataError> {
     STANDARD.decode(packed).context(Base64Snafu { what })
 }
 
-fn unpack(packed: &[u8]) -> Result<Vec<u8>, MetadataError> {
+fn gunzip(packed: &[u8]) -> Result<Vec<u8>, MetadataError> {
     let mut content = Vec::new();
-    let mut reader = flate2::read::GzDecoder::new(packed).take(MOST);
+    let mut reader = flate2::read::GzDecoder::new(packed).take(MAX_UNPACKED);
     reader.read_to_end(&mut content).context(GzipSnafu)?;
     Ok(content)
 }
@@ -79,12 +78,12 @@ fn yaml<T: for<'de> Deserialize<'de>>(text: &str, what: &'static str) -> Result<
 struct Document {
     #[serde(rename = "network.encoding")]
     encoding: Option<String>,
-    network: Option<Part>,
+    network: Option<NetworkValue>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Part {
+enum NetworkValue {
     Encoded(String),
     Plain(Network),
 }
@@ -92,50 +91,50 @@ enum Part {
 #[derive(Deserialize, Default)]
 struct Network {
     #[serde(default)]
-    ethernets: InOrder,
+    ethernets: Ethernets,
 }
 
-/// The values of a mapping in the order of the document: a map type would sort or shuffle them.
+/// The interfaces in the order of the document, which a map type would not keep.
 #[derive(Default)]
-struct InOrder(Vec<Ethernet>);
+struct Ethernets(Vec<Ethernet>);
 
 #[derive(Deserialize, Default)]
 struct Ethernet {
     #[serde(default)]
-    addresses: Texts,
+    addresses: AddressList,
 }
 
-/// The texts of a list; what is not text (an address with options) is passed over.
+/// The text items of a list. Other items (addresses with options) are skipped.
 #[derive(Default)]
-struct Texts(Vec<String>);
+struct AddressList(Vec<String>);
 
-impl<'de> Deserialize<'de> for InOrder {
+impl<'de> Deserialize<'de> for Ethernets {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Values;
         impl<'de> Visitor<'de> for Values {
-            type Value = InOrder;
+            type Value = Ethernets;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("interfaces by name")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<InOrder, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ethernets, A::Error> {
                 let mut values = Vec::new();
                 while map.next_key::<IgnoredAny>()?.is_some() {
                     values.extend(map.next_value::<Option<Ethernet>>()?);
                 }
-                Ok(InOrder(values))
+                Ok(Ethernets(values))
             }
 
-            fn visit_unit<E>(self) -> Result<InOrder, E> {
-                Ok(InOrder::default())
+            fn visit_unit<E>(self) -> Result<Ethernets, E> {
+                Ok(Ethernets::default())
             }
         }
         deserializer.deserialize_any(Values)
     }
 }
 
-impl<'de> Deserialize<'de> for Texts {
+impl<'de> Deserialize<'de> for AddressList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -145,13 +144,13 @@ impl<'de> Deserialize<'de> for Texts {
         }
         struct Items;
         impl<'de> Visitor<'de> for Items {
-            type Value = Texts;
+            type Value = AddressList;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("addresses")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Texts, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<AddressList, A::Error> {
                 let mut texts = Vec::new();
                 while let Some(item) = seq.next_element()? {
                     match item {
@@ -159,11 +158,11 @@ impl<'de> Deserialize<'de> for Texts {
                         Item::Else(_) => {}
                     }
                 }
-                Ok(Texts(texts))
+                Ok(AddressList(texts))
             }
 
-            fn visit_unit<E>(self) -> Result<Texts, E> {
-                Ok(Texts::default())
+            fn visit_unit<E>(self) -> Result<AddressList, E> {
+                Ok(AddressList::default())
             }
         }
         deserializer.deserialize_any(Items)
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_that_says_nothing_of_networks_gives_no_order() {
+    fn metadata_without_a_network_gives_no_order() {
         for document in ["instance-id: a", "network: {version: 2}", "network: {ethernets: }", "{}"]
         {
             assert!(order(document).is_empty(), "{document}");
@@ -221,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn malformed_metadata_is_told_and_never_a_panic() {
+    fn malformed_metadata_is_an_error() {
         let bad = |content: &str| Metadata { content: content.into(), encoding: "base64".into() };
         for (metadata, what) in [
             (bad("%%%"), "the metadata is not valid base64"),
             (metadata("network: ["), "the metadata is not valid YAML"),
             (metadata("network: '%'\nnetwork.encoding: b64"), "the network is not valid base64"),
-            (metadata("network: aGVsbG8=\nnetwork.encoding: gz+b64"), "cannot be unpacked"),
+            (metadata("network: aGVsbG8=\nnetwork.encoding: gz+b64"), "cannot be decompressed"),
             (metadata("network: text"), "the network is not valid YAML"),
             (bad("/////w=="), "the metadata is not text"),
         ] {

@@ -1,4 +1,4 @@
-//! What `vsphere.conf` and the environment say, ready to act on.
+//! The validated configuration from `vsphere.conf` and the environment.
 
 mod environment;
 
@@ -16,80 +16,72 @@ use ipnet::IpNet;
 use snafu::{ResultExt as _, Snafu};
 
 use crate::{
-    addresses::{Family, Rules, Side},
+    addresses::{AddressRules, Family, SideRules},
     zones::Categories,
 };
 
-/// Where credentials are looked for when nothing says otherwise.
-const USUAL_DIRECTORY: &str = "/etc/cloud/secrets";
+/// Used if it exists and nothing else is configured.
+const DEFAULT_SECRETS_DIRECTORY: &str = "/etc/cloud/secrets";
 
-/// Everything the controller is configured with. Equal configurations mean that nothing changed.
+/// Two equal configurations mean that nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
     /// The vCenters.
     pub vcenters: Vec<Vcenter>,
-    /// What zones and regions are read from.
     pub categories: Categories,
-    /// Which addresses nodes get.
-    pub rules: Rules,
+    pub rules: AddressRules,
 }
 
 /// One vCenter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcenter {
-    /// What it is called here: its server, and its port if that is not 443.
+    /// The server, with the port if it is not 443.
     pub name: Arc<str>,
-    /// Its server, letter for letter as configured: Secrets are keyed by it.
+    /// The server exactly as configured: keys of Secrets contain it.
     pub server: String,
-    /// How it proves who it is.
     pub trust: TrustSource,
-    /// Where to look; everywhere if empty.
+    /// All datacenters if empty.
     pub datacenters: Vec<String>,
-    /// Which addresses, in order of preference.
+    /// In order of preference.
     pub families: Vec<Family>,
-    /// Where user and password are.
     pub credentials: CredentialSource,
 }
 
-/// How a vCenter proves who it is.
+/// How the controller verifies the vCenter's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustSource {
-    /// By an authority this machine trusts.
+    /// With the system's CA certificates.
     System,
-    /// By an authority in this file. What stands in it belongs to the settings: another content, other
-    /// settings, which are proven before they are used.
-    CaFile(PathBuf, Bundle),
-    /// By its thumbprint.
+    /// With the CA certificates in this file. The content is a part of the settings: if it changes, the
+    /// controller connects with the new content before it uses it.
+    CaFile(PathBuf, CaBundle),
     Thumbprint(vsphere::Thumbprint),
-    /// It need not.
+    /// Not at all.
     Insecure,
 }
 
-/// The content of a file with authorities, as of the last look at it.
+/// The content of a CA file when it was last read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bundle {
-    /// Nobody looked yet.
+pub enum CaBundle {
     Unread,
-    /// PEM, or whatever stands there.
+    /// The content, not validated.
     Pem(Arc<str>),
-    /// It cannot be read, and why.
+    /// The reason.
     Unreadable(String),
 }
 
-/// Where user and password are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialSource {
-    /// In the configuration.
-    Here(String, SecretText),
-    /// In this Secret: namespace and name.
+    /// User and password in the configuration.
+    Inline(String, SecretText),
+    /// Namespace and name of the Secret.
     Secret(String, String),
-    /// In files of this directory, named like the keys of a Secret.
+    /// A directory with one file for each key of a Secret.
     Directory(PathBuf),
 }
 
-/// Why a configuration cannot be used. No text repeats a value that may be secret.
+/// No text contains a value that can be secret.
 #[derive(Debug, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum ConfigurationError {
     #[snafu(display("{} cannot be read", path.display()))]
     Unreadable { path: PathBuf, source: std::io::Error },
@@ -97,33 +89,32 @@ pub enum ConfigurationError {
     Malformed { source: ReadError },
     #[snafu(display("the cloud configuration cannot be used: {problems}"))]
     Refused { problems: String },
-    #[snafu(display("`{key}`: {value} is no subnet; write for example 10.0.0.0/16 or fd00::/64"))]
+    #[snafu(display(
+        "`{key}`: {value} is not a subnet; write for example 10.0.0.0/16 or fd00::/64"
+    ))]
     Subnet { key: &'static str, value: String },
     #[snafu(display("ip-family of {vcenter}: {value} is neither ipv4 nor ipv6"))]
     Family { vcenter: String, value: String },
     #[snafu(display("the thumbprint of {vcenter} cannot be used: {why}"))]
     Thumbprint { vcenter: String, why: String },
     #[snafu(display(
-        "the user of {vcenter} is a certificate, which this controller cannot log in with: give it a user and a \
-         password"
+        "the user of {vcenter} is a certificate, which this controller does not support: set a user and a password"
     ))]
     Certificate { vcenter: String },
-    #[snafu(display(
-        "{vcenter} stands in the configuration twice: list its datacenters in one entry"
-    ))]
-    Twice { vcenter: String },
+    #[snafu(display("{vcenter} is in the configuration twice: list its datacenters in one entry"))]
+    DuplicateVcenter { vcenter: String },
     #[snafu(display("the environment variable {name} cannot be used: write {expected}"))]
     Environment { name: String, expected: &'static str },
     #[snafu(display(
-        "the configuration asks for {what} in NSX, which this controller does not serve: remove the section, \
+        "the configuration asks for {what} in NSX, which this controller does not support: remove the section, \
          or use the upstream cloud controller"
     ))]
     Nsx { what: &'static str },
 }
 
 impl Configuration {
-    /// Reads the file, if there is one, and lets the environment override it. Reads the authorities that it
-    /// names as well; that they cannot be read concerns only their vCenter.
+    /// Reads the file, if there is one, and the CA files it names; the environment overrides it. A CA
+    /// file that cannot be read affects only its vCenter.
     pub fn load(
         path: Option<&Path>,
         environment: &BTreeMap<String, String>,
@@ -135,13 +126,13 @@ impl Configuration {
         let mut read = Self::read(text.as_deref(), environment)?;
         for vcenter in &mut read.vcenters {
             if let TrustSource::CaFile(path, bundle) = &mut vcenter.trust {
-                *bundle = Bundle::of(path);
+                *bundle = CaBundle::read(path);
             }
         }
         Ok(read)
     }
 
-    /// The same from text; authorities are left unread.
+    /// The same from text, without reading the CA files.
     pub fn read(
         text: Option<&str>,
         environment: &BTreeMap<String, String>,
@@ -153,19 +144,19 @@ impl Configuration {
             None => CpiConfig::default(),
         };
         environment::apply(&mut config, environment)?;
-        Self::understand(config)
+        Self::validate(config)
     }
 
-    fn understand(mut config: CpiConfig) -> Result<Self, ConfigurationError> {
-        without_nsx(&config)?;
+    fn validate(mut config: CpiConfig) -> Result<Self, ConfigurationError> {
+        reject_nsx(&config)?;
         implicit_vcenter(&mut config);
-        let usual = Path::new(USUAL_DIRECTORY);
+        let default_directory = Path::new(DEFAULT_SECRETS_DIRECTORY);
         if config.global.secret_name.is_empty()
             && config.global.user.is_empty()
             && config.global.secrets_directory.is_empty()
-            && usual.is_dir()
+            && default_directory.is_dir()
         {
-            USUAL_DIRECTORY.clone_into(&mut config.global.secrets_directory);
+            DEFAULT_SECRETS_DIRECTORY.clone_into(&mut config.global.secrets_directory);
         }
         let problems = config.problems();
         let refused: Vec<String> = problems
@@ -180,7 +171,7 @@ impl Configuration {
         for entry in config.vcenters.values() {
             let vcenter = vcenter(entry, &config.global)?;
             if vcenters.iter().any(|other| other.name == vcenter.name) {
-                return TwiceSnafu { vcenter: &*vcenter.name }.fail();
+                return DuplicateVcenterSnafu { vcenter: &*vcenter.name }.fail();
             }
             vcenters.push(vcenter);
         }
@@ -190,8 +181,8 @@ impl Configuration {
     }
 }
 
-impl Bundle {
-    fn of(path: &Path) -> Self {
+impl CaBundle {
+    fn read(path: &Path) -> Self {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::Pem(text.into()),
             Err(why) => Self::Unreadable(why.to_string()),
@@ -199,8 +190,7 @@ impl Bundle {
     }
 }
 
-/// Load balancers and routes are the upstream controller's.
-fn without_nsx(config: &CpiConfig) -> Result<(), ConfigurationError> {
+fn reject_nsx(config: &CpiConfig) -> Result<(), ConfigurationError> {
     let CpiConfig { route, load_balancer, load_balancer_classes, .. } = config;
     if *load_balancer != LoadBalancer::default() || !load_balancer_classes.is_empty() {
         return NsxSnafu { what: "load balancers" }.fail();
@@ -211,7 +201,7 @@ fn without_nsx(config: &CpiConfig) -> Result<(), ConfigurationError> {
     Ok(())
 }
 
-/// `global.server` is an entry of its own.
+/// Adds an entry for `global.server`.
 fn implicit_vcenter(config: &mut CpiConfig) {
     let server = config.global.server.clone();
     if !server.is_empty() && !config.vcenters.contains_key(&server) {
@@ -220,7 +210,7 @@ fn implicit_vcenter(config: &mut CpiConfig) {
     }
 }
 
-fn or<'a>(own: &'a str, global: &'a str) -> &'a str {
+fn own_or_global<'a>(own: &'a str, global: &'a str) -> &'a str {
     if own.is_empty() { global } else { own }
 }
 
@@ -246,7 +236,7 @@ fn vcenter(own: &VirtualCenter, global: &Global) -> Result<Vcenter, Configuratio
         })
         .collect::<Result<Vec<_>, _>>()?;
     let credentials = credentials(own, global);
-    if matches!(&credentials, CredentialSource::Here(user, _) if user.contains("-----BEGIN ")) {
+    if matches!(&credentials, CredentialSource::Inline(user, _) if user.contains("-----BEGIN ")) {
         return CertificateSnafu { vcenter: &*name }.fail();
     }
     Ok(Vcenter {
@@ -254,7 +244,7 @@ fn vcenter(own: &VirtualCenter, global: &Global) -> Result<Vcenter, Configuratio
         server: own.server.clone(),
         datacenters: list(&own.datacenters, &global.datacenters)
             .into_iter()
-            // The Go controller's spelling of a reference.
+            // The Go controller's notation for a reference.
             .map(|item| item.strip_prefix("Datacenter:").map(str::to_owned).unwrap_or(item))
             .collect(),
         families: if families.is_empty() { vec![Family::V4] } else { families },
@@ -268,8 +258,8 @@ fn trust(
     global: &Global,
     name: &str,
 ) -> Result<TrustSource, ConfigurationError> {
-    let thumbprint = or(&own.thumbprint, &global.thumbprint);
-    let ca_file = or(&own.ca_file, &global.ca_file);
+    let thumbprint = own_or_global(&own.thumbprint, &global.thumbprint);
+    let ca_file = own_or_global(&own.ca_file, &global.ca_file);
     Ok(if own.insecure_flag || global.insecure_flag {
         TrustSource::Insecure
     } else if !thumbprint.is_empty() {
@@ -280,7 +270,7 @@ fn trust(
     } else if ca_file.is_empty() {
         TrustSource::System
     } else {
-        TrustSource::CaFile(ca_file.into(), Bundle::Unread)
+        TrustSource::CaFile(ca_file.into(), CaBundle::Unread)
     })
 }
 
@@ -289,18 +279,21 @@ fn credentials(own: &VirtualCenter, global: &Global) -> CredentialSource {
     if both(&own.secret_name, &own.secret_namespace) {
         CredentialSource::Secret(own.secret_namespace.clone(), own.secret_name.clone())
     } else if !own.user.is_empty() && !own.password.is_empty() {
-        CredentialSource::Here(own.user.clone(), own.password.clone())
+        CredentialSource::Inline(own.user.clone(), own.password.clone())
     } else if !global.secrets_directory.is_empty() {
         CredentialSource::Directory(global.secrets_directory.clone().into())
     } else if both(&global.secret_name, &global.secret_namespace) {
         CredentialSource::Secret(global.secret_namespace.clone(), global.secret_name.clone())
     } else {
         let password = if own.password.is_empty() { &global.password } else { &own.password };
-        CredentialSource::Here(or(&own.user, &global.user).to_owned(), password.clone())
+        CredentialSource::Inline(
+            own_or_global(&own.user, &global.user).to_owned(),
+            password.clone(),
+        )
     }
 }
 
-fn rules(config: &CpiConfig) -> Result<Rules, ConfigurationError> {
+fn rules(config: &CpiConfig) -> Result<AddressRules, ConfigurationError> {
     let nodes = &config.nodes;
     let subnets = |key: &'static str, list: &[String]| {
         let parts = list.iter().flat_map(|item| item.split(',')).map(str::trim);
@@ -312,8 +305,8 @@ fn rules(config: &CpiConfig) -> Result<Rules, ConfigurationError> {
             })
             .collect::<Result<Vec<_>, _>>()
     };
-    Ok(Rules {
-        internal: Side {
+    Ok(AddressRules {
+        internal: SideRules {
             subnets: subnets("internalNetworkSubnetCidr", &nodes.internal_network_subnet_cidr)?,
             excluded: subnets(
                 "excludeInternalNetworkSubnetCidr",
@@ -321,7 +314,7 @@ fn rules(config: &CpiConfig) -> Result<Rules, ConfigurationError> {
             )?,
             network: nodes.internal_vm_network_name.clone(),
         },
-        external: Side {
+        external: SideRules {
             subnets: subnets("externalNetworkSubnetCidr", &nodes.external_network_subnet_cidr)?,
             excluded: subnets(
                 "excludeExternalNetworkSubnetCidr",
@@ -333,7 +326,7 @@ fn rules(config: &CpiConfig) -> Result<Rules, ConfigurationError> {
 }
 
 #[cfg(test)]
-mod book;
+mod documentation;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! From what is known to what is written: one look at one node at a time.
+//! The sync loop: one sync per node at a time.
 //!
-//! A look reads the node from the mirror and its machine from the inventories, decides with the pure
-//! parts, and writes only what differs, on the condition that the node is still what was looked at.
+//! A sync reads the Node from the cache and its VM from the inventories, decides with the pure
+//! modules, and writes only the differences. A write fails if the Node has changed since.
 
 mod copies;
-mod look;
-mod questions;
 mod removal;
 mod replaced;
+mod sync;
+mod vcenter_queries;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -33,7 +33,7 @@ use crate::{
     identity::{self, Match},
     lifecycle::{Deletions, Policy},
     metrics::Metrics,
-    model::Place,
+    model::VmRef,
     nodes::{Change, Nodes},
     pooled_vcenter::Signal,
     queue::Queue,
@@ -41,47 +41,41 @@ use crate::{
     vcenter_pool::VcenterPool,
 };
 
-/// After trouble a node is looked at again after this long, doubling up to [`LONGEST`].
-const FIRST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_mins(1);
-/// Where nobody can say whether a machine is gone, every question goes through whole inventories, and
-/// most of what could bring an answer is told by a watch.
-const LONGEST_IN_DOUBT: Duration = Duration::from_mins(5);
-/// Nodes without a machine are looked at again this long after a machine changed.
-const GATHER: Duration = Duration::from_millis(200);
+/// Pause after a failed sync; it doubles up to [`MAX_RETRY`].
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const MAX_RETRY: Duration = Duration::from_mins(1);
+/// Longer than [`MAX_RETRY`]: while it is unclear whether a VM is gone, each query lists whole
+/// inventories, and a watch reports most changes anyway.
+const MAX_UNCERTAIN_RETRY: Duration = Duration::from_mins(5);
+/// Pause between a change of a VM and the sync of nodes without a visible VM.
+const DEBOUNCE: Duration = Duration::from_millis(200);
 
-/// What an administrator decided.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Initialise nodes and keep their addresses.
     pub node_controller: bool,
-    /// Taint and delete nodes.
     pub lifecycle_controller: bool,
-    /// When.
     pub policy: Policy,
-    /// Looks at the same time.
+    /// Number of nodes synced at the same time.
     pub concurrency: usize,
-    /// Labels every node gets.
     pub extra_labels: std::collections::BTreeMap<String, String>,
-    /// Nodes wait for their zones.
+    /// Keep a node uninitialised until its zone and region are known.
     pub require_zones: bool,
-    /// Labels follow machines.
+    /// Update zone, region and instance type labels after initialisation.
     pub refresh_labels: bool,
 }
 
-/// The controller. Clones are one.
+/// Clones share one controller.
 #[derive(Clone)]
 pub struct Controller {
     shared: Arc<Shared>,
     probes: Option<Probes>,
 }
 
-/// Reports whether the controller works.
 #[derive(Clone)]
 pub struct Probes {
-    /// Whether all nodes are known.
+    /// Passes after the first complete list of nodes.
     pub nodes: Check,
-    /// Detects a look at a node that hangs.
+    /// Fails if a sync hangs.
     pub progress: Watchdog,
 }
 
@@ -93,61 +87,53 @@ struct Shared {
     options: Options,
     queue: Queue,
     backoff: Backoff<Arc<str>>,
-    doubt: Backoff<Arc<str>>,
-    /// For looks. What they need is in memory or asked of the API server.
-    slots: Arc<Semaphore>,
-    /// For questions to vCenters. One that hangs lets them wait for long: they are asked by looks that
-    /// gave their slot back, so that no other node waits with them.
-    questions: Semaphore,
-    memory: Mutex<Memory>,
+    uncertain_backoff: Backoff<Arc<str>>,
+    /// Permits for syncs, which use data in memory and the API server.
+    workers: Arc<Semaphore>,
+    /// Permits for vCenter queries. A hanging vCenter blocks them for long, so a sync releases its
+    /// worker permit first: no other node waits for that vCenter.
+    vcenter_queries: Semaphore,
+    state: Mutex<SyncState>,
 }
 
-/// The right to look at a node; given back when it is dropped.
-type Slot = OwnedSemaphorePermit;
+type WorkerPermit = OwnedSemaphorePermit;
 
-/// What is remembered between looks.
+/// State between syncs.
 #[derive(Default)]
-struct Memory {
-    /// Which node a machine is.
-    node_of: HashMap<Place, Arc<str>>,
-    place_of: HashMap<Arc<str>, Place>,
-    /// What would stand on record of nodes that somebody else initialised, by uid: a copy is not taken
-    /// for the machine that was seen before.
-    met: HashMap<Box<str>, Record>,
-    /// Nodes whose machine is not in view: any new machine may be theirs.
-    lost: HashSet<Arc<str>>,
-    /// Nodes whose zones are incomplete.
-    zoneless: HashSet<Arc<str>>,
-    /// Nodes that were looked at.
-    seen: HashSet<Box<str>>,
+struct SyncState {
+    node_of: HashMap<VmRef, Arc<str>>,
+    vm_of: HashMap<Arc<str>, VmRef>,
+    /// Records of nodes without the annotation, by uid: another controller initialised them. They
+    /// prevent that a copy is taken for the VM seen before.
+    unrecorded: HashMap<Box<str>, Record>,
+    /// Nodes whose VM is not visible: any new VM can be theirs.
+    without_vm: HashSet<Arc<str>>,
+    missing_zones: HashSet<Arc<str>>,
+    /// Uids of nodes that were synced at least once.
+    synced: HashSet<Box<str>>,
     deletions: Deletions,
-    /// The last count, and when that was.
-    census: Option<(Instant, Census)>,
+    /// The last summary and its time.
+    summary: Option<(Instant, NodeSummary)>,
 }
 
-/// All nodes, in a few words.
 #[derive(Clone)]
-struct Census {
-    /// How many are ours, and how many of those have no machine in view.
+struct NodeSummary {
+    /// Number of nodes that have or had a VM, and how many of them have no visible VM.
     counts: (usize, usize),
-    /// Where their machines stood when they were last seen.
     last_seen: Arc<LastSeen>,
 }
 
-/// When to look at a node again.
-enum Next {
-    /// When something changes.
+enum NextSync {
+    /// When the node or its VM changes.
     OnChange,
-    /// Then.
     At(Instant),
-    /// After a pause that grows.
+    /// After [`Shared::backoff`].
     Retry,
-    /// After a pause that grows longer.
-    InDoubt,
+    /// After [`Shared::uncertain_backoff`].
+    Uncertain,
 }
 
 impl Controller {
-    /// A controller over these parts.
     pub fn new(
         nodes: Nodes,
         pool: VcenterPool,
@@ -157,33 +143,32 @@ impl Controller {
     ) -> Self {
         let at_once = options.concurrency.min(Semaphore::MAX_PERMITS);
         let shared = Shared {
-            slots: Arc::new(Semaphore::new(at_once)),
-            questions: Semaphore::new(at_once),
+            workers: Arc::new(Semaphore::new(at_once)),
+            vcenter_queries: Semaphore::new(at_once),
             nodes,
             pool,
             events,
             metrics,
             options,
             queue: Queue::default(),
-            backoff: Backoff::new(FIRST, LONGEST),
-            doubt: Backoff::new(FIRST, LONGEST_IN_DOUBT),
-            memory: Mutex::default(),
+            backoff: Backoff::new(FIRST_RETRY, MAX_RETRY),
+            uncertain_backoff: Backoff::new(FIRST_RETRY, MAX_UNCERTAIN_RETRY),
+            state: Mutex::default(),
         };
         Self { shared: Arc::new(shared), probes: None }
     }
 
-    /// Reports to these checks.
     #[must_use]
-    pub fn probed(self, probes: Probes) -> Self {
+    pub fn with_probes(self, probes: Probes) -> Self {
         Self { probes: Some(probes), ..self }
     }
 
-    /// Works until `stop` is cancelled; a write under way is abandoned then.
+    /// Runs until `stop` is cancelled, which also abandons a write in flight.
     pub async fn run(&self, signals: mpsc::UnboundedReceiver<Signal>, stop: CancellationToken) {
         let (complete, is_complete) = tokio::sync::oneshot::channel();
         let working = async {
-            tokio::join!(self.follow_nodes(complete), self.follow_signals(signals), async {
-                // How many nodes there are matters to what may be deleted.
+            tokio::join!(self.watch_nodes(complete), self.handle_signals(signals), async {
+                // The deletion limits depend on the number of nodes.
                 if is_complete.await.is_ok() {
                     self.dispatch().await;
                 }
@@ -192,9 +177,9 @@ impl Controller {
         stop.run_until_cancelled(working).await;
     }
 
-    async fn follow_nodes(&self, complete: tokio::sync::oneshot::Sender<()>) {
+    async fn watch_nodes(&self, complete: tokio::sync::oneshot::Sender<()>) {
         let mut complete = Some(complete);
-        let mut changes = std::pin::pin!(self.shared.nodes.follow());
+        let mut changes = std::pin::pin!(self.shared.nodes.watch());
         while let Some(changes) = changes.next().await {
             for change in changes {
                 match change {
@@ -202,11 +187,11 @@ impl Controller {
                     Change::Gone(name, uid) => self.shared.forget(&name, &uid),
                     Change::Complete => {
                         if let Some(complete) = complete.take() {
-                            tracing::info!(nodes = self.shared.nodes.len(), "all nodes are known");
+                            tracing::info!(nodes = self.shared.nodes.len(), "all nodes are listed");
                             if let Some(probes) = &self.probes {
                                 probes.nodes.pass();
                             }
-                            // Nobody waiting means that the controller ends.
+                            // The receiver is gone only when the controller ends.
                             let _ = complete.send(());
                         }
                     }
@@ -215,53 +200,52 @@ impl Controller {
         }
     }
 
-    async fn follow_signals(&self, mut signals: mpsc::UnboundedReceiver<Signal>) {
+    async fn handle_signals(&self, mut signals: mpsc::UnboundedReceiver<Signal>) {
         let shared = &self.shared;
-        let mut sweep: Option<Instant> = None;
+        let mut requeue_at: Option<Instant> = None;
         let mut changed = HashSet::new();
         loop {
             tokio::select! {
                 signal = signals.recv() => match signal {
-                    Some(Signal::VirtualMachine(place)) => {
-                        let memory = shared.memory();
-                        if let Some(node) = memory.node_of.get(&place) {
+                    Some(Signal::VirtualMachine(vm_ref)) => {
+                        let state = shared.state();
+                        if let Some(node) = state.node_of.get(&vm_ref) {
                             shared.queue.add(node);
-                        } else if !memory.lost.is_empty() {
-                            changed.insert(place);
-                            sweep.get_or_insert_with(|| Instant::now() + GATHER);
+                        } else if !state.without_vm.is_empty() {
+                            changed.insert(vm_ref);
+                            requeue_at.get_or_insert_with(|| Instant::now() + DEBOUNCE);
                         }
                     }
-                    Some(Signal::Anything) => {
+                    Some(Signal::Resync) => {
                         for node in shared.nodes.all() {
                             shared.queue.add(&node.name);
                         }
                     }
                     None => return,
                 },
-                () = sleep_until(sweep.unwrap_or_else(Instant::now)), if sweep.is_some() => {
-                    sweep = None;
-                    shared.sweep(&std::mem::take(&mut changed));
+                () = sleep_until(requeue_at.unwrap_or_else(Instant::now)), if requeue_at.is_some() => {
+                    requeue_at = None;
+                    shared.requeue_without_vm(&std::mem::take(&mut changed));
                 }
             }
         }
     }
 
-    /// Hands nodes to workers.
     async fn dispatch(&self) {
         let shared = &self.shared;
         let mut workers: JoinSet<()> = JoinSet::new();
         let next = async || {
-            // It is never closed.
-            let slot = shared.slots.clone().acquire_owned().await.ok();
-            (slot, shared.queue.next().await)
+            // The semaphore is never closed.
+            let permit = shared.workers.clone().acquire_owned().await.ok();
+            (permit, shared.queue.next().await)
         };
         loop {
             tokio::select! {
-                (slot, name) = next() => {
+                (permit, name) = next() => {
                     let shared = shared.clone();
                     let work = self.probes.as_ref().map(|probes| probes.progress.begin());
                     workers.spawn(async move {
-                        shared.look(name, slot).await;
+                        shared.sync(name, permit).await;
                         drop(work);
                     });
                 }
@@ -274,17 +258,18 @@ impl Controller {
 }
 
 impl Shared {
-    /// Looks at a node and arranges the next look.
-    async fn look(self: Arc<Self>, name: Arc<str>, slot: Option<Slot>) {
-        let next = self.look_at(&name, slot).await;
-        match next {
-            Next::OnChange => self.calm(&name),
-            Next::At(at) => self.queue.add_at(&name, at),
-            Next::InDoubt => {
+    /// Syncs a node and schedules its next sync.
+    async fn sync(self: Arc<Self>, name: Arc<str>, permit: Option<WorkerPermit>) {
+        let next_sync = self.sync_node(&name, permit).await;
+        match next_sync {
+            NextSync::OnChange => self.reset_backoff(&name),
+            NextSync::At(at) => self.queue.add_at(&name, at),
+            NextSync::Uncertain => {
                 self.metrics.retries.inc();
-                self.queue.add_at(&name, Instant::now() + self.doubt.failed(name.clone()));
+                self.queue
+                    .add_at(&name, Instant::now() + self.uncertain_backoff.failed(name.clone()));
             }
-            Next::Retry => {
+            NextSync::Retry => {
                 self.metrics.retries.inc();
                 self.queue.add_at(&name, Instant::now() + self.backoff.failed(name.clone()));
             }
@@ -292,79 +277,78 @@ impl Shared {
         self.queue.done(&name);
     }
 
-    /// Looks again at those nodes without a machine for which these changes matter.
-    fn sweep(&self, changed: &HashSet<Place>) {
-        let lost: Vec<Arc<str>> = self.memory().lost.iter().cloned().collect();
-        let found = lost.iter().filter(|node| self.is_found(node, changed));
+    /// Syncs nodes without a visible VM again if these changes can affect them.
+    fn requeue_without_vm(&self, changed: &HashSet<VmRef>) {
+        let without_vm: Vec<Arc<str>> = self.state().without_vm.iter().cloned().collect();
+        let found = without_vm.iter().filter(|node| self.may_have_vm(node, changed));
         found.for_each(|node| self.queue.add(node));
     }
 
-    /// Whether a look at a node whose machine was not in view finds it now, or may find that it is gone:
-    /// one of these machines changed. Others wait out their pauses.
-    fn is_found(&self, name: &str, changed: &HashSet<Place>) -> bool {
+    /// Whether a sync can now find the node's VM, or that it is gone. Other nodes keep waiting for
+    /// their backoff.
+    fn may_have_vm(&self, name: &str, changed: &HashSet<VmRef>) -> bool {
         let Some(node) = self.nodes.get(name) else { return false };
         let record = identity::record_of(&node);
-        if record.as_ref().is_some_and(|record| changed.contains(&record.place())) {
+        if record.as_ref().is_some_and(|record| changed.contains(&record.vm_ref())) {
             return true;
         }
         match identity::identify(&node, &self.pool).outcome {
             Match::Found(vm, _) => {
-                !record.is_some_and(|record| copies::is_another(&node, &record, &vm))
+                !record.is_some_and(|record| copies::is_different_vm(&node, &record, &vm))
             }
             Match::Several(..) | Match::NotFound | Match::Foreign => false,
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, SyncState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pauses of this node begin short again.
-    fn calm(&self, name: &Arc<str>) {
+    fn reset_backoff(&self, name: &Arc<str>) {
         self.backoff.succeeded(name);
-        self.doubt.succeeded(name);
+        self.uncertain_backoff.succeeded(name);
     }
 
     fn forget(&self, name: &Arc<str>, uid: &str) {
-        self.calm(name);
-        let mut memory = self.memory();
-        memory.lost.remove(name);
-        memory.zoneless.remove(name);
-        memory.seen.remove(uid);
-        memory.met.remove(uid);
-        memory.deletions.forget(uid);
-        memory.unplace(name);
-        self.count(&memory);
+        self.reset_backoff(name);
+        let mut state = self.state();
+        state.without_vm.remove(name);
+        state.missing_zones.remove(name);
+        state.synced.remove(uid);
+        state.unrecorded.remove(uid);
+        state.deletions.forget(uid);
+        state.unassign(name);
+        self.update_gauges(&state);
     }
 
-    fn count(&self, memory: &Memory) {
+    fn update_gauges(&self, state: &SyncState) {
         let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        self.metrics.zones_missing.set(number(memory.zoneless.len()));
-        self.metrics.vms_gone.set(number(memory.deletions.gone()));
+        self.metrics.zones_missing.set(number(state.missing_zones.len()));
+        self.metrics.vms_gone.set(number(state.deletions.gone_count()));
     }
 }
 
-impl Memory {
-    /// Remembers which machine a node is; returns another node that was the same machine.
-    fn place(&mut self, node: &Arc<str>, place: &Place) -> Option<Arc<str>> {
-        self.lost.remove(node);
-        if self.place_of.get(node) == Some(place) {
-            return self.node_of.get(place).filter(|other| *other != node).cloned();
+impl SyncState {
+    /// Assigns a VM to a node. Returns another node with the same VM.
+    fn assign(&mut self, node: &Arc<str>, vm_ref: &VmRef) -> Option<Arc<str>> {
+        self.without_vm.remove(node);
+        if self.vm_of.get(node) == Some(vm_ref) {
+            return self.node_of.get(vm_ref).filter(|other| *other != node).cloned();
         }
-        self.unplace(node);
-        self.place_of.insert(node.clone(), place.clone());
-        self.node_of.insert(place.clone(), node.clone()).filter(|other| other != node)
+        self.unassign(node);
+        self.vm_of.insert(node.clone(), vm_ref.clone());
+        self.node_of.insert(vm_ref.clone(), node.clone()).filter(|other| other != node)
     }
 
-    /// Forgets which machine a node is. Another node that is the same machine has it alone then.
-    fn unplace(&mut self, node: &Arc<str>) {
-        if let Some(place) = self.place_of.remove(node)
-            && self.node_of.get(&place) == Some(node)
+    /// Another node with the same VM keeps it.
+    fn unassign(&mut self, node: &Arc<str>) {
+        if let Some(vm_ref) = self.vm_of.remove(node)
+            && self.node_of.get(&vm_ref) == Some(node)
         {
-            self.node_of.remove(&place);
-            let twin = self.place_of.iter().find(|(_, other)| **other == place);
-            if let Some(twin) = twin.map(|(name, _)| name.clone()) {
-                self.node_of.insert(place, twin);
+            self.node_of.remove(&vm_ref);
+            let duplicate = self.vm_of.iter().find(|(_, other)| **other == vm_ref);
+            if let Some(duplicate) = duplicate.map(|(name, _)| name.clone()) {
+                self.node_of.insert(vm_ref, duplicate);
             }
         }
     }

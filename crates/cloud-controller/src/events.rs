@@ -1,4 +1,4 @@
-//! Events on Nodes: what a person sees in `kubectl describe node`.
+//! Events on Nodes, as `kubectl describe node` shows them.
 
 use std::{
     collections::HashMap,
@@ -14,23 +14,20 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::model::Node;
 
-/// Events that wait to be sent. Beyond this they are dropped: they never hold up the work.
+/// Capacity of the send queue. Further events are dropped, so that they never block a sync.
 const BACKLOG: usize = 10_000;
-/// The same words about the same node are not said again within this time.
-const QUIET: Duration = Duration::from_mins(10);
-/// Nodes whose last words are remembered.
-const REMEMBERED: usize = 10_000;
+/// An event with the same text about the same node is not repeated within this time.
+const REPEAT_INTERVAL: Duration = Duration::from_mins(10);
+/// Above this number of remembered texts, old ones are dropped.
+const MAX_REMEMBERED: usize = 10_000;
 
-/// Whether somebody should do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
-    /// For the record.
+pub enum EventType {
     Normal,
-    /// Needs attention.
     Warning,
 }
 
-/// Who says it, as upstream names them.
+/// The component of the event, with the names of the upstream controllers.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     /// Initialisation, addresses, labels.
@@ -49,66 +46,72 @@ impl Source {
 }
 
 #[derive(Debug)]
-struct Said {
+struct PendingEvent {
     node: Arc<str>,
     uid: Box<str>,
     source: Source,
-    weight: Weight,
+    event_type: EventType,
     reason: &'static str,
     text: String,
 }
 
-/// A node's uid and a reason.
-type Topic = (Box<str>, &'static str);
+/// The uid of the node and the reason.
+type EventKey = (Box<str>, &'static str);
 
-/// Says things about nodes. Clones are one voice.
+/// Publishes events about Nodes. Clones share one queue.
 #[derive(Clone, Debug)]
 pub struct Events {
-    out: mpsc::Sender<Said>,
-    last: Arc<Mutex<HashMap<Topic, (String, Instant)>>>,
+    sender: mpsc::Sender<PendingEvent>,
+    last: Arc<Mutex<HashMap<EventKey, (String, Instant)>>>,
 }
 
 impl Events {
-    /// A voice, and the task that sends what it says for as long as `mandate` holds.
+    /// Also returns the task that sends the events while `mandate` holds.
     pub fn new(client: Client, mandate: Mandate) -> (Self, impl Future<Output = ()>) {
-        let (out, said) = mpsc::channel(BACKLOG);
+        let (sender, pending) = mpsc::channel(BACKLOG);
         let events = Api::namespaced(client, "default");
-        (Self { out, last: Arc::default() }, send(events, said, mandate))
+        (Self { sender, last: Arc::default() }, send(events, pending, mandate))
     }
 
-    /// Says it, unless it was just said.
-    pub fn say(
+    /// Publishes an event and logs it, unless it repeats a recent one.
+    pub fn publish(
         &self,
         node: &Node,
         source: Source,
-        weight: Weight,
+        event_type: EventType,
         reason: &'static str,
         text: String,
     ) {
         if self.is_repetition(node, reason, &text) {
             return;
         }
-        match weight {
-            Weight::Normal => tracing::debug!(node = &*node.name, reason, "{text}"),
-            Weight::Warning => tracing::warn!(node = &*node.name, reason, "{text}"),
+        match event_type {
+            EventType::Normal => tracing::debug!(node = &*node.name, reason, "{text}"),
+            EventType::Warning => tracing::warn!(node = &*node.name, reason, "{text}"),
         }
-        let said =
-            Said { node: node.name.clone(), uid: node.uid.clone(), source, weight, reason, text };
-        // Full only when the API server is far behind; work goes on without the words.
-        let _ = self.out.try_send(said);
+        let pending = PendingEvent {
+            node: node.name.clone(),
+            uid: node.uid.clone(),
+            source,
+            event_type,
+            reason,
+            text,
+        };
+        // The queue is full only if the API server is slow; the event is dropped.
+        let _ = self.sender.try_send(pending);
     }
 
     fn is_repetition(&self, node: &Node, reason: &'static str, text: &str) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        if last.len() > REMEMBERED {
-            last.retain(|_, (_, at)| now < *at + QUIET);
+        if last.len() > MAX_REMEMBERED {
+            last.retain(|_, (_, at)| now < *at + REPEAT_INTERVAL);
         }
         let key = (node.uid.clone(), reason);
         match last.get(&key) {
-            Some((said, at)) if said == text && now < *at + QUIET => true,
+            Some((pending, at)) if pending == text && now < *at + REPEAT_INTERVAL => true,
             _ => {
-                // What happens to every node once need not be remembered.
+                // Happens once per node, so it needs no deduplication.
                 if reason != "Synced" {
                     last.insert(key, (text.to_owned(), now));
                 }
@@ -118,13 +121,13 @@ impl Events {
     }
 }
 
-async fn send(api: Api<KubeEvent>, mut said: mpsc::Receiver<Said>, mandate: Mandate) {
-    while let Some(said) = said.recv().await {
-        // Whoever leads now says it too.
+async fn send(api: Api<KubeEvent>, mut pending: mpsc::Receiver<PendingEvent>, mandate: Mandate) {
+    while let Some(pending) = pending.recv().await {
+        // The new leader publishes it too.
         if !mandate.holds() {
             continue;
         }
-        let Said { node, uid, source, weight, reason, text } = said;
+        let PendingEvent { node, uid, source, event_type, reason, text } = pending;
         let now = jiff::Timestamp::now();
         let stamp = format!("{now:.0}");
         let event = json!({
@@ -133,9 +136,9 @@ async fn send(api: Api<KubeEvent>, mut said: mpsc::Receiver<Said>, mandate: Mand
                 "namespace": "default",
             },
             "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": &*node, "uid": &*uid},
-            "type": if weight == Weight::Normal { "Normal" } else { "Warning" },
+            "type": if event_type == EventType::Normal { "Normal" } else { "Warning" },
             "reason": reason,
-            "message": cut(text),
+            "message": truncate(text),
             "source": {"component": source.name()},
             "reportingComponent": source.name(),
             "firstTimestamp": stamp,
@@ -145,7 +148,7 @@ async fn send(api: Api<KubeEvent>, mut said: mpsc::Receiver<Said>, mandate: Mand
         let event: KubeEvent = match serde_json::from_value(event) {
             Ok(event) => event,
             Err(error) => {
-                tracing::error!(%error, "an event cannot be written down");
+                tracing::error!(%error, "an event cannot be serialised");
                 continue;
             }
         };
@@ -157,8 +160,8 @@ async fn send(api: Api<KubeEvent>, mut said: mpsc::Receiver<Said>, mandate: Mand
     }
 }
 
-/// The API server takes at most 1024 bytes.
-fn cut(mut text: String) -> String {
+/// The API server accepts at most 1024 bytes.
+fn truncate(mut text: String) -> String {
     if text.len() > 1024 {
         let end = (0..=1020).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);

@@ -1,4 +1,4 @@
-//! `--explain-node`: what the controller makes of a node, and why, in words.
+//! `--explain-node`: which VM, addresses and zone a node gets, and why.
 
 use runtime::error_chain::error_chain;
 use std::fmt::Write as _;
@@ -8,96 +8,88 @@ use crate::{
     initialise, instance_type,
     model::{Node, VirtualMachine},
     vcenter_pool::VcenterPool,
-    zones::{Found, Zones},
+    zones::{ZoneTag, Zones},
 };
 
-/// The page about a node.
-pub fn page(node: &Node, pool: &VcenterPool) -> String {
-    let mut page = format!("Node {}\n\n", node.name);
-    for (vcenter, trouble) in pool.troubles() {
-        let _ = writeln!(page, "  ! {vcenter} is not followed: {trouble}\n");
+pub fn explain(node: &Node, pool: &VcenterPool) -> String {
+    let mut text = format!("Node {}\n\n", node.name);
+    for (vcenter, problem) in pool.problems() {
+        let _ = writeln!(text, "  ! {vcenter} is unavailable: {problem}\n");
     }
     let identified = identity::identify(node, pool);
-    page.push_str("Machine\n");
-    for (rule, count) in &identified.asked {
-        let _ = writeln!(page, "  {rule}: {count} found");
+    text.push_str("VM\n");
+    for (rule, count) in &identified.attempts {
+        let _ = writeln!(text, "  {rule}: {count} found");
     }
     match &identified.outcome {
         Match::Found(vm, rule) => {
-            let _ = writeln!(page, "  It is {}, by {rule}.", vm.title());
-            describe(&mut page, node, vm, pool);
+            let _ = writeln!(text, "  It is {}, by {rule}.", vm.title());
+            describe(&mut text, node, vm, pool);
         }
         Match::Several(vms, rule) => {
-            let _ = writeln!(
-                page,
-                "  {} machines answer to {rule}; it is not decided which:",
-                vms.len()
-            );
+            let _ = writeln!(text, "  {} VMs match {rule}, so the VM is ambiguous:", vms.len());
             for vm in vms {
-                let _ = writeln!(page, "    {}", vm.title());
+                let _ = writeln!(text, "    {}", vm.title());
             }
         }
-        Match::NotFound => page.push_str("  No machine in view.\n"),
+        Match::NotFound => text.push_str("  No visible VM.\n"),
         Match::Foreign => {
             let _ = writeln!(
-                page,
-                "  The provider id {} is another provider's: left alone.",
+                text,
+                "  The provider id {} belongs to another provider: the controller ignores the node.",
                 node.provider_id
             );
         }
     }
-    page
+    text
 }
 
-fn describe(page: &mut String, node: &Node, vm: &VirtualMachine, pool: &VcenterPool) {
-    let power = vm.power.map_or("of unknown power state".into(), |power| power.to_string());
-    let _ = writeln!(page, "  It is {power}. Instance type {}.", instance_type::of(vm));
-    if let (Some(configuration), Some(pooled)) =
-        (pool.configuration(), pool.pooled(&vm.place.vcenter))
-    {
-        let families = &pooled.settings.families;
-        let (addresses, selected) = initialise::addresses(node, vm, &configuration.rules, families);
-        page.push_str("\nAddresses\n");
-        for reason in &selected.reasons {
-            let side = reason.side.as_ref().map_or(String::new(), |side| format!(" for {side:?}"));
-            let _ = writeln!(
-                page,
-                "  {} on \"{}\"{side}: {}",
-                reason.address, reason.network, reason.verdict
-            );
-        }
-        if let Some(error) = &selected.metadata {
-            let _ = writeln!(page, "  ! {}", error_chain(error));
-        }
-        match addresses {
-            Ok(addresses) => {
-                let listed: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-                let _ = writeln!(page, "  The node gets {}.", listed.join(", "));
-            }
-            Err(why) => {
-                let _ = writeln!(page, "  ! {}", error_chain(&why));
-            }
-        }
-    }
-    page.push_str("\nZone and region\n");
+fn describe(text: &mut String, node: &Node, vm: &VirtualMachine, pool: &VcenterPool) {
+    let power = vm.power.map_or("in an unknown power state".into(), |power| power.to_string());
+    let _ = writeln!(text, "  It is {power}. Instance type {}.", instance_type::for_vm(vm));
+    describe_addresses(text, node, vm, pool);
+    text.push_str("\nZone and region\n");
     match pool.zones(vm) {
-        None => page.push_str("  ! the tags could not be read\n"),
-        Some(zones) => tags(page, &zones),
+        None => text.push_str("  ! the tags could not be read\n"),
+        Some(zones) => describe_zones(text, &zones),
     }
 }
 
-fn tags(page: &mut String, zones: &Zones) {
-    let line = |page: &mut String, what: &str, found: &Option<Found>| {
+fn describe_addresses(text: &mut String, node: &Node, vm: &VirtualMachine, pool: &VcenterPool) {
+    let Some(configuration) = pool.configuration() else { return };
+    let Some(pooled) = pool.pooled(&vm.vm_ref.vcenter) else { return };
+    let families = &pooled.settings.families;
+    let (addresses, selected) = initialise::addresses(node, vm, &configuration.rules, families);
+    text.push_str("\nAddresses\n");
+    for reason in &selected.reasons {
+        let side = reason.side.as_ref().map_or(String::new(), |side| format!(" for {side:?}"));
+        let (address, network, verdict) = (reason.address, &reason.network, &reason.verdict);
+        let _ = writeln!(text, "  {address} on \"{network}\"{side}: {verdict}");
+    }
+    if let Some(error) = &selected.metadata_error {
+        let _ = writeln!(text, "  ! {}", error_chain(error));
+    }
+    let _ = match addresses {
+        Ok(addresses) => {
+            let listed: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            writeln!(text, "  The node gets {}.", listed.join(", "))
+        }
+        Err(why) => writeln!(text, "  ! {}", error_chain(&why)),
+    };
+}
+
+fn describe_zones(text: &mut String, zones: &Zones) {
+    let line = |text: &mut String, what: &str, found: &Option<ZoneTag>| {
         if let Some(found) = found {
-            let _ = writeln!(page, "  {what} {}, from the tag on {}", found.value, found.at);
+            let _ = writeln!(text, "  {what} {}, from the tag on {}", found.value, found.at);
         }
     };
-    line(page, "zone", &zones.zone);
-    line(page, "region", &zones.region);
+    line(text, "zone", &zones.zone);
+    line(text, "region", &zones.region);
     for missing in &zones.missing {
-        let _ = writeln!(page, "  ! {missing}");
+        let _ = writeln!(text, "  ! {missing}");
     }
     if zones.zone.is_none() && zones.region.is_none() && zones.missing.is_empty() {
-        page.push_str("  not configured\n");
+        text.push_str("  not configured\n");
     }
 }

@@ -1,4 +1,4 @@
-//! What is written to a node: pure decisions from a node and its machine.
+//! The writes to a node: pure decisions from a node and its VM.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -6,29 +6,29 @@ use serde_json::{Value, json};
 use snafu::Snafu;
 
 use crate::{
-    addresses::{self, Family, NoAddress, Preference, Rules, Selected},
+    addresses::{self, AddressRules, Family, NoAddress, Preference, Selected},
     identity, instance_type,
-    model::{Address, AddressKind, Node, PAIRS, SCHEME, Taint, UNINITIALIZED, VirtualMachine},
+    model::{
+        Address, AddressKind, LABEL_PAIRS, Node, PROVIDER_ID_SCHEME, Taint, UNINITIALIZED,
+        VirtualMachine,
+    },
     provided_ip::{self, ProvidedIpError},
     record::{ANNOTATION, Record},
     zones::Zones,
 };
 
-/// Why a node cannot be initialised yet.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
-pub enum NotYet {
+pub enum NotInitialised {
     #[snafu(display("{vm} has no usable address"))]
     NoAddress { vm: String, source: NoAddress },
-    #[snafu(display("the addresses of {vm} do not fit the kubelet"))]
+    #[snafu(display("the addresses of {vm} do not match the kubelet's"))]
     ProvidedIp { vm: String, source: ProvidedIpError },
     #[snafu(display("vCenter does not know the BIOS uuid of {vm} at present"))]
     NoUuid { vm: String },
-    #[snafu(display("{why}; --require-zones keeps the node waiting"))]
+    #[snafu(display("{why}; the node waits because of --require-zones"))]
     NoZones { why: String },
 }
 
-/// What is to be written to initialise a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Initialisation {
     /// `status.addresses`, if they differ.
@@ -37,14 +37,14 @@ pub struct Initialisation {
     pub patch: Value,
 }
 
-/// The addresses a node should have, and how they were chosen. At the first initialisation they are those
-/// the Go controller chooses; after it the node keeps each address that still fits.
+/// The addresses for a node, with the explanation. At initialisation they are those of the Go
+/// controller; later the node keeps each address that still matches the rules.
 pub fn addresses(
     node: &Node,
     vm: &VirtualMachine,
-    rules: &Rules,
+    rules: &AddressRules,
     families: &[Family],
-) -> (Result<Vec<Address>, NotYet>, Selected) {
+) -> (Result<Vec<Address>, NotInitialised>, Selected) {
     let provided_ip = node.provided_ip.as_deref();
     let hint: Vec<IpAddr> =
         provided_ip.and_then(|text| provided_ip::read(text).ok()).unwrap_or_default();
@@ -52,11 +52,11 @@ pub fn addresses(
         let (selected, failed) = addresses::select(&vm.guest, rules, families, preference);
         let vm = || vm.title();
         let applied = match (failed, provided_ip) {
-            (Some(source), _) => Err(NotYet::NoAddress { vm: vm(), source }),
+            (Some(source), _) => Err(NotInitialised::NoAddress { vm: vm(), source }),
             (None, None) => Ok(selected.addresses.clone()),
             (None, Some(provided_ip)) => {
                 provided_ip::apply(provided_ip, selected.addresses.clone())
-                    .map_err(|source| NotYet::ProvidedIp { vm: vm(), source })
+                    .map_err(|source| NotInitialised::ProvidedIp { vm: vm(), source })
             }
         };
         (applied.map(grouped), selected)
@@ -67,16 +67,16 @@ pub fn addresses(
         Preference::Present(&node.addresses)
     };
     match choose(preference) {
-        // Where the Go controller lets a node wait, or, once it is initialised, leaves it what it has.
-        (Err(NotYet::ProvidedIp { .. }), _) if !hint.is_empty() => {
+        // Here the Go controller lets the node wait, or keeps the addresses of an initialised one.
+        (Err(NotInitialised::ProvidedIp { .. }), _) if !hint.is_empty() => {
             choose(Preference::NodeIp(&hint))
         }
         chosen => chosen,
     }
 }
 
-/// Addresses of one kind side by side, kinds in the order they first appear: so does the API server
-/// order what the Go controller writes.
+/// Groups addresses by kind, in the order in which the kinds first appear. The API server orders the Go
+/// controller's addresses the same way.
 fn grouped(addresses: Vec<Address>) -> Vec<Address> {
     let mut kinds: Vec<AddressKind> = Vec::new();
     for address in &addresses {
@@ -89,39 +89,38 @@ fn grouped(addresses: Vec<Address>) -> Vec<Address> {
     addresses
 }
 
-/// The addresses to write, if they differ from those the node has: in what there is of a kind, or in its
-/// order, of which the first counts. How the kinds stand to each other means nothing, and the Go controller
-/// does not look at it. A host name the machine does not tell is kept.
+/// The addresses to write, if those of any kind differ in content or order. The order of the kinds does
+/// not matter. The node keeps its host name if the guest does not report one.
 pub fn changed_addresses(node: &Node, mut wanted: Vec<Address>) -> Option<Vec<Address>> {
     let is_host_name = |a: &&Address| a.kind == AddressKind::Hostname;
     if !wanted.iter().any(|a| is_host_name(&a)) {
         wanted.extend(node.addresses.iter().filter(is_host_name).cloned());
     }
-    let of = |all: &[Address], kind: &AddressKind| -> Vec<String> {
+    let of_kind = |all: &[Address], kind: &AddressKind| -> Vec<String> {
         all.iter().filter(|a| a.kind == *kind).map(|a| a.address.to_string()).collect()
     };
     let mut kinds = wanted.iter().chain(node.addresses.iter()).map(|address| &address.kind);
-    let differ = kinds.any(|kind| of(&wanted, kind) != of(&node.addresses, kind));
+    let differ = kinds.any(|kind| of_kind(&wanted, kind) != of_kind(&node.addresses, kind));
     differ.then_some(wanted)
 }
 
-/// Everything to write to initialise a node.
+/// The writes that initialise a node.
 ///
-/// In one update: the provider id where there is none, the labels in both names, the extra labels
-/// where the node has none of that key, the record (unless the node shows another computer's uuid), and
-/// the taints without ours. The addresses go first, so that nothing is scheduled to a node that has none.
+/// One update sets a missing provider id, the labels under both names, missing extra labels and the
+/// record, and removes the taint. A node that reports another computer's uuid gets no record. The
+/// addresses are written first, so that no pod is scheduled to a node without addresses.
 pub fn plan(
     node: &Node,
     vm: &VirtualMachine,
     addresses: Vec<Address>,
     zones: &Zones,
     extra_labels: &BTreeMap<String, String>,
-) -> Result<Initialisation, NotYet> {
+) -> Result<Initialisation, NotInitialised> {
     let mut spec = serde_json::Map::new();
     if node.provider_id.is_empty() {
         let uuid = vm.bios_uuid.filter(|uuid| !uuid.is_nil());
-        let uuid = uuid.ok_or_else(|| NotYet::NoUuid { vm: vm.title() })?;
-        spec.insert("providerID".into(), format!("{SCHEME}{uuid}").into());
+        let uuid = uuid.ok_or_else(|| NotInitialised::NoUuid { vm: vm.title() })?;
+        spec.insert("providerID".into(), format!("{PROVIDER_ID_SCHEME}{uuid}").into());
     }
     let remaining: Vec<&Taint> = node.taints.iter().filter(|t| &*t.key != UNINITIALIZED).collect();
     spec.insert("taints".into(), json!(remaining));
@@ -132,20 +131,19 @@ pub fn plan(
         }
     }
     let mut patch = json!({ "metadata": { "labels": labels }, "spec": spec });
-    if !identity::is_other_computer(node, vm) {
-        patch["metadata"]["annotations"] = json!({ ANNOTATION: Record::of(vm).to_text() });
+    if !identity::reports_other_computer(node, vm) {
+        patch["metadata"]["annotations"] = json!({ ANNOTATION: Record::for_vm(vm).to_text() });
     }
     Ok(Initialisation { addresses: changed_addresses(node, addresses), patch })
 }
 
-/// Instance type, zone and region under both names.
 fn cloud_labels(vm: &VirtualMachine, zones: &Zones) -> BTreeMap<String, String> {
-    let [zone, region, kind] = PAIRS;
-    let found = |found: &Option<crate::zones::Found>| found.as_ref().map(|f| f.value.clone());
+    let [zone, region, kind] = LABEL_PAIRS;
+    let found = |found: &Option<crate::zones::ZoneTag>| found.as_ref().map(|f| f.value.clone());
     let values = [
         (zone, found(&zones.zone)),
         (region, found(&zones.region)),
-        (kind, Some(instance_type::of(vm))),
+        (kind, Some(instance_type::for_vm(vm))),
     ];
     let mut labels = BTreeMap::new();
     for ((beta, stable), value) in values {
@@ -157,18 +155,18 @@ fn cloud_labels(vm: &VirtualMachine, zones: &Zones) -> BTreeMap<String, String> 
     labels
 }
 
-/// Labels to write on a node that is initialised: the newer name follows the older one, as ever; and
-/// both follow the machine if `refresh` gives what they should be.
+/// Labels to write on an initialised node: the stable label follows the beta label, as in the Go
+/// controller. Both follow the VM if `refresh` is set.
 pub fn label_changes(
     node: &Node,
     refresh: Option<(&VirtualMachine, &Zones)>,
 ) -> Option<BTreeMap<String, String>> {
     let mut changes = BTreeMap::new();
-    for (beta, stable) in PAIRS {
-        if let Some(older) = node.labels.get(beta)
-            && node.labels.get(stable) != Some(older)
+    for (beta, stable) in LABEL_PAIRS {
+        if let Some(value) = node.labels.get(beta)
+            && node.labels.get(stable) != Some(value)
         {
-            changes.insert(stable.to_owned(), older.to_string());
+            changes.insert(stable.to_owned(), value.to_string());
         }
     }
     if let Some((vm, zones)) = refresh {
@@ -183,7 +181,7 @@ pub fn label_changes(
     (!changes.is_empty()).then_some(changes)
 }
 
-/// The labels of `--node-labels` that may be set: those of Kubernetes' own domains are left out.
+/// Removes labels of the domains kubernetes.io and k8s.io.
 pub fn allowed_extra_labels(labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let reserved = |key: &str| {
         key.split_once('/').is_some_and(|(domain, _)| {
@@ -196,6 +194,6 @@ pub fn allowed_extra_labels(labels: BTreeMap<String, String>) -> BTreeMap<String
 }
 
 #[cfg(test)]
-mod shapes;
+mod cases;
 #[cfg(test)]
 mod tests;

@@ -1,26 +1,25 @@
-//! The instance type: processors, memory and operating system of a machine in one word.
+//! The instance type: CPUs, memory and operating system of a VM in one label value.
 
 use crate::model::VirtualMachine;
 
-/// `vsphere-vm.cpu-4.mem-8gb.os-ubuntu`. Memory is in whole GiB, rounded down; an operating system
-/// that has no short name is `unknown`. Autoscalers compare these words: they never change.
-pub fn of(vm: &VirtualMachine) -> String {
+/// `vsphere-vm.cpu-4.mem-8gb.os-ubuntu`. Memory is in whole GiB, rounded down. An operating system
+/// without a short name is `unknown`. Autoscalers compare these values, so they must never change.
+pub fn for_vm(vm: &VirtualMachine) -> String {
     let (cpus, gib) = (vm.cpus, vm.memory_mib / 1024);
     format!("vsphere-vm.cpu-{cpus}.mem-{gib}gb.os-{}", operating_system(&vm.guest_id))
 }
 
 /// The short name of a guest operating system.
 ///
-/// Guests whose short name is their vSphere id without `Guest` and `_64` stand in [`PLAIN`]; the
-/// others are spelt out.
+/// [`PLAIN`] lists ids whose short name is the id without `Guest` and `_64`.
 fn operating_system(guest_id: &str) -> &str {
-    let short = guest_id.strip_suffix("Guest").unwrap_or(guest_id);
-    let short = short.strip_suffix("_64").unwrap_or(short);
-    if let Some(plain) = PLAIN.iter().find(|plain| **plain == short) {
-        // A few exist for one word size only.
-        return if NOT_THERE.contains(&guest_id) { UNKNOWN } else { plain };
+    let short_name = guest_id.strip_suffix("Guest").unwrap_or(guest_id);
+    let short_name = short_name.strip_suffix("_64").unwrap_or(short_name);
+    if let Some(plain) = PLAIN.iter().find(|plain| **plain == short_name) {
+        // A few exist for 64 bit only.
+        return if NOT_IN_GO_TABLE.contains(&guest_id) { UNKNOWN } else { plain };
     }
-    match short {
+    match short_name {
         "coreos64" => "coreos",
         "darwin" | "darwin64" | "darwin10" | "darwin11" => "darwin",
         "darwin12" | "darwin13" | "darwin14" | "darwin15" | "darwin16"
@@ -48,13 +47,13 @@ fn operating_system(guest_id: &str) -> &str {
         "windows8Server64" => "win8server",
         "windows9" => "win10",
         "windows9Server64" => "win10server",
-        _ => windows(short),
+        _ => windows(short_name),
     }
 }
 
-/// Older Windows: the id in small letters, without the word size.
-fn windows(short: &str) -> &str {
-    match short {
+/// Older Windows: the id in lower case, without the word size.
+fn windows(short_name: &str) -> &str {
+    match short_name {
         "win2000AdvServ" => "win2000advserv",
         "win2000Pro" => "win2000pro",
         "win2000Serv" => "win2000serv",
@@ -76,7 +75,6 @@ fn windows(short: &str) -> &str {
 
 const UNKNOWN: &str = "unknown";
 
-/// Ids that are their own short name.
 const PLAIN: &[&str] = &[
     "asianux3",
     "asianux4",
@@ -144,8 +142,8 @@ const PLAIN: &[&str] = &[
     "win98",
 ];
 
-/// Ids the rule above would name although the table of the Go controller does not.
-const NOT_THERE: &[&str] = &["asianux5Guest", "asianux7Guest", "solaris11Guest"];
+/// Ids that match [`PLAIN`] but have no short name in the Go controller.
+const NOT_IN_GO_TABLE: &[&str] = &["asianux5Guest", "asianux7Guest", "solaris11Guest"];
 
 #[cfg(test)]
 mod tests {
@@ -153,16 +151,16 @@ mod tests {
     use crate::testing::vm;
 
     #[test]
-    fn the_word_is_made_of_processors_memory_and_system() {
+    fn the_instance_type_consists_of_cpus_memory_and_system() {
         let mut vm = vm("node-1");
         (vm.cpus, vm.memory_mib) = (4, 8191);
         vm.guest_id = "ubuntu64Guest".into();
-        assert_eq!(of(&vm), "vsphere-vm.cpu-4.mem-7gb.os-ubuntu");
+        assert_eq!(for_vm(&vm), "vsphere-vm.cpu-4.mem-7gb.os-ubuntu");
     }
 
     #[test]
-    fn each_system_has_the_short_name_it_always_had() {
-        for (id, short) in [
+    fn short_names_are_those_of_the_go_controller() {
+        for (id, short_name) in [
             ("vmwarePhoton64Guest", "photon"),
             ("rhel7_64Guest", "rhel7"),
             ("rhel9_64Guest", "rhel9"),
@@ -178,7 +176,7 @@ mod tests {
             ("darwin16_64Guest", "darwin"),
             ("oracleLinux64Guest", "oracleLinux"),
             ("vmkernel65Guest", "vmkernel65"),
-            // Never had one, and keep none.
+            // Without a short name in the Go controller.
             ("other5xLinux64Guest", "unknown"),
             ("debian11_64Guest", "unknown"),
             ("sles15_64Guest", "unknown"),
@@ -187,7 +185,7 @@ mod tests {
             ("solaris11Guest", "unknown"),
             ("", "unknown"),
         ] {
-            assert_eq!(operating_system(id), short, "{id}");
+            assert_eq!(operating_system(id), short_name, "{id}");
         }
     }
 }

@@ -1,22 +1,23 @@
-//! The vSphere cloud controller: what makes a Kubernetes node know that it is a virtual machine.
+//! The vSphere cloud controller connects each Kubernetes Node to its VM.
 //!
-//! It initialises nodes (provider id, addresses, zone, region, instance type), keeps their addresses,
-//! taints those whose machine is off, and removes those whose machine is proven gone. It polls
-//! nothing: one session and one inventory watch per vCenter, one watch on the nodes.
+//! It initialises nodes (provider id, addresses, zone, region, instance type) and updates their
+//! addresses. It taints nodes whose VM is off and deletes nodes whose VM is proven gone. It does not
+//! poll: it holds one session and one inventory watch per vCenter, and one watch on the Nodes.
 //!
 //! ```text
-//!   cluster ─► nodes ──┐                                  pure, table-tested, no client:
-//!                      ├─► queue ─► controller ──────────► identity     which machine a node is
-//!   vCenters ─► fleet ─┘               │                   addresses    which of its addresses, and why
-//!     member   one vCenter each        │                     cloud_init, provided_ip
-//!     catalogue  its machines          │                   zones, instance_type
-//!     absence  proof that one is gone  │                   initialise   what is written to a node
-//!                                      ▼                   lifecycle    taint, wait, hold, delete
-//!                            events, metrics, writes       record       the note on a Node
-//!
-//!   settings      flags                       explain     --explain-node
-//!   configuration vsphere.conf, environment   model       what is known of node and machine
-//!   secrets       credentials as they change
+//!   API server ─► nodes ─────────┐
+//!                                ├─► queue ─► controller ─► nodes (writes), events, metrics
+//!   vCenters ─► vcenter_pool ────┘               │
+//!     pooled_vcenter  one vCenter                │ decides with pure modules, without a client:
+//!     catalogue       its VMs                    │
+//!                                                ├─ identity       which VM a node is
+//!   settings       flags                         ├─ addresses      which addresses, and why
+//!   configuration  vsphere.conf, environment     │    cloud_init, provided_ip
+//!   secrets        credentials                   ├─ zones, instance_type
+//!   explain        --explain-node                ├─ initialise     the writes to a node
+//!   model          Node and VM as plain data     ├─ lifecycle      taint, wait, hold, delete
+//!                                                ├─ record         the annotation with the node's VM
+//!                                                └─ absence        proof that a VM is gone (asks vCenters)
 //! ```
 
 pub mod absence;

@@ -1,15 +1,15 @@
-//! What becomes of a node whose machine is off or gone. Pure: facts and the time in, a decision out.
+//! Decides about a node whose VM is off or gone. Pure: facts and the time in, a decision out.
 //!
 //! ```text
-//!   Ready                        the taints of a stopped machine go
-//!   not Ready, machine on        nothing
-//!   not Ready, machine stopped   taint `shutdown`, and `out-of-service` where that is wanted
-//!   not Ready, nothing is sure   nothing, and say why
-//!   not Ready, proven gone       wait out the delay ─► within the limits? ─► delete
+//!   Ready                        remove the taints of a stopped VM
+//!   not Ready, VM on             nothing
+//!   not Ready, VM stopped        taint `shutdown`, and `out-of-service` if configured
+//!   not Ready, VM state unclear  nothing, and report why
+//!   not Ready, VM proven gone    wait for the delay ─► within the limits? ─► delete
 //! ```
 //!
-//! A node is deleted only on a [`Proof`]. Nothing else in this program can make one than the
-//! question put to every vCenter; a view in memory, however fresh, cannot.
+//! A node is deleted only with a [`Proof`]. Only the queries to every vCenter can create one, never
+//! the inventory in memory.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,65 +20,60 @@ use tokio::time::Instant;
 
 use crate::model::{Node, OUT_OF_SERVICE, Power, SHUTDOWN, Taint};
 
-/// Proof that a node's machine is gone: its vCenter said that the reference does not exist, and no
-/// configured vCenter, each of them reachable and seen whole, knows any of the node's uuids.
+/// Proof that a node's VM is gone: its vCenter reported that the reference does not exist, and no
+/// configured vCenter knows any of the node's uuids. All vCenters were available and complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
     evidence: String,
     at: Instant,
 }
 
-/// How long what vCenter said may be acted on, from its first answer: to list all machines of a large one
+/// Counts from vCenter's first answer. It is this long because listing all VMs of a large vCenter
 /// takes a while.
-const PROOF_LASTS: Duration = Duration::from_mins(1);
+const PROOF_VALIDITY: Duration = Duration::from_mins(1);
 
 impl Proof {
-    /// Called by [`crate::absence`] alone, with vCenter's own word in hand, which was given `at`.
-    pub(crate) fn new(_word: &vsphere::inventory::Gone, evidence: String, at: Instant) -> Self {
+    /// Only for [`crate::absence`]. `at` is the time of vCenter's answer.
+    pub(crate) fn new(_answer: &vsphere::inventory::Gone, evidence: String, at: Instant) -> Self {
         Self { evidence, at }
     }
 
-    /// Whether it is so old that the question is to be asked again.
+    /// Whether the proof is too old to act on, so that vCenter must be asked again.
     pub(crate) fn is_stale(&self) -> bool {
-        self.at.elapsed() > PROOF_LASTS
+        self.at.elapsed() > PROOF_VALIDITY
     }
 
-    /// What was asked and answered, for the event and the log.
+    /// The answers, for the event and the log.
     pub fn evidence(&self) -> &str {
         &self.evidence
     }
 
     #[cfg(test)]
     pub(crate) fn for_test() -> Self {
-        Self { evidence: "a test says so".into(), at: Instant::now() }
+        Self { evidence: "from a test".into(), at: Instant::now() }
     }
 }
 
-/// What is known of a node's machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It is there.
+pub enum VmState {
     Present(Option<Power>),
-    /// It is not in view, and nothing more is known; the reason is for people.
+    /// Not visible, and not proven gone; with the reason for the event.
     Uncertain(String),
-    /// It is gone.
     Gone(Proof),
 }
 
-/// What an administrator decided.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// Nodes are never deleted.
+    /// Never delete a node.
     pub skip_deletion: bool,
-    /// How long a machine must be gone.
+    /// How long a VM must be gone before its node is deleted.
     pub delay: Duration,
-    /// At most so many deletions...
-    pub most: usize,
-    /// ... in this time.
+    /// The most deletions within `window`.
+    pub limit: usize,
     pub window: Duration,
-    /// More than this share of all nodes (in percent) gone at once is an accident, not a clean-up.
+    /// If more than this percentage of all nodes lose their VM at once, none is deleted.
     pub share: usize,
-    /// Also set the `out-of-service` taint on a stopped machine's node.
+    /// Also set the taint `out-of-service` on the node of a powered-off VM.
     pub out_of_service: bool,
 }
 
@@ -87,7 +82,7 @@ impl Default for Policy {
         Self {
             skip_deletion: false,
             delay: Duration::from_secs(30),
-            most: 20,
+            limit: 20,
             window: Duration::from_mins(10),
             share: 30,
             out_of_service: false,
@@ -95,25 +90,21 @@ impl Default for Policy {
     }
 }
 
-/// So many may always be gone at once, however small the cluster is.
-const ALWAYS: usize = 3;
+/// This many VMs can be gone at once in a cluster of any size.
+const ALWAYS_ALLOWED: usize = 3;
 
-/// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
     Leave,
-    /// Write these taints.
     SetTaints(Vec<Taint>),
-    /// Look again then.
+    /// Sync again at this time.
     Wait(Instant),
-    /// It would be deleted, but for this.
+    /// Do not delete, for this reason; sync again at this time.
     Hold(String, Option<Instant>),
-    /// Delete it.
     Delete(Proof),
 }
 
-/// The taints a node should have, if they differ from those it has.
+/// The taints to write, or `None` if they do not differ.
 pub fn taints(node: &Node, power: Option<Power>, policy: &Policy) -> Option<Vec<Taint>> {
     let mut wanted: Vec<Taint> = node.taints.to_vec();
     if node.ready {
@@ -126,7 +117,7 @@ pub fn taints(node: &Node, power: Option<Power>, policy: &Policy) -> Option<Vec<
         if !node.taints.iter().any(|t| &*t.key == SHUTDOWN && &*t.effect == "NoSchedule") {
             wanted.push(Taint::new(SHUTDOWN, None, "NoSchedule"));
         }
-        // A machine that sleeps still holds its memory: its pods may wake up again.
+        // A suspended VM keeps its memory: its pods can resume.
         if policy.out_of_service && power == Some(Power::Off) && !node.has_taint(OUT_OF_SERVICE) {
             wanted.push(Taint::new(OUT_OF_SERVICE, Some(OUT_OF_SERVICE_VALUE), "NoExecute"));
         }
@@ -134,41 +125,41 @@ pub fn taints(node: &Node, power: Option<Power>, policy: &Policy) -> Option<Vec<
     (*wanted != *node.taints).then_some(wanted)
 }
 
-/// The value that says the taint is ours. One that somebody else set, most often as `nodeshutdown`, is not
-/// ours to take away.
+/// Marks the taint as ours. The controller never removes a taint with another value, often
+/// `nodeshutdown`.
 const OUT_OF_SERVICE_VALUE: &str = "vdo-powered-off";
 
-/// The memory of deletions: since when machines are gone, and what was deleted of late.
+/// Since when VMs are gone, and recent deletions.
 #[derive(Debug, Default)]
 pub struct Deletions {
     /// By the uid of the node.
     gone_since: HashMap<Box<str>, Instant>,
-    /// What was deleted, or is being deleted at this moment, oldest first.
+    /// Uids of nodes that were deleted or are being deleted, oldest first.
     recent: VecDeque<(Box<str>, Instant)>,
 }
 
 impl Deletions {
-    /// What to do with a node. `nodes` is the number of nodes that are ours, `unseen` how many of them
-    /// have no machine in view, Ready or not, proven or not: what vanishes together is judged together,
-    /// however long it takes to prove each one.
+    /// Decides about a node. `nodes` is the number of nodes that have or had a VM. `without_vm` counts
+    /// those without a visible VM, Ready or not, proven or not: VMs that disappear together are
+    /// judged together, however long each proof takes.
     ///
-    /// [`Action::Delete`] counts as a deletion from here on, so that many who decide at once stay
-    /// within the limits together; who then deletes nothing says so with [`Deletions::not_deleted`].
+    /// [`Action::Delete`] counts as a deletion at once, so that concurrent decisions stay within the
+    /// limits together. A caller that then deletes nothing calls [`Deletions::not_deleted`].
     pub fn decide(
         &mut self,
         node: &Node,
-        standing: &Standing,
-        (nodes, unseen): (usize, usize),
+        vm_state: &VmState,
+        (nodes, without_vm): (usize, usize),
         policy: &Policy,
         now: Instant,
     ) -> Action {
-        let proof = match standing {
-            Standing::Gone(proof) if !node.ready && !node.deleting => proof,
-            Standing::Present(power) => {
+        let proof = match vm_state {
+            VmState::Gone(proof) if !node.ready && !node.deleting => proof,
+            VmState::Present(power) => {
                 self.gone_since.remove(&node.uid);
                 return taints(node, *power, policy).map_or(Action::Leave, Action::SetTaints);
             }
-            Standing::Gone(_) | Standing::Uncertain(_) => {
+            VmState::Gone(_) | VmState::Uncertain(_) => {
                 self.gone_since.remove(&node.uid);
                 return taints(node, None, policy).map_or(Action::Leave, Action::SetTaints);
             }
@@ -182,26 +173,26 @@ impl Deletions {
             return Action::Wait(due);
         }
         // A second attempt at one node is one deletion.
-        let mine = self.recent.iter().position(|(deleted, _)| *deleted == node.uid);
-        let mine = mine.and_then(|at| self.recent.remove(at));
-        match self.within_limits((nodes, unseen), policy, now) {
+        let earlier = self.recent.iter().position(|(deleted, _)| *deleted == node.uid);
+        let earlier = earlier.and_then(|at| self.recent.remove(at));
+        match self.within_limits((nodes, without_vm), policy, now) {
             Ok(()) => {
                 self.recent.push_back((node.uid.clone(), now));
                 Action::Delete(proof.clone())
             }
-            Err(held) => {
-                if let Some(mine) = mine {
-                    let after = self.recent.partition_point(|(_, at)| *at <= mine.1);
-                    self.recent.insert(after, mine);
+            Err(still_held) => {
+                if let Some(earlier) = earlier {
+                    let after = self.recent.partition_point(|(_, at)| *at <= earlier.1);
+                    self.recent.insert(after, earlier);
                 }
-                held
+                still_held
             }
         }
     }
 
-    /// What holds a node whose machine was proven gone, and whose delay is over: as long as it does, nobody
-    /// need be asked for another proof.
-    pub fn held(
+    /// [`Action::Hold`] for a node whose VM was proven gone and whose delay is over. While it applies,
+    /// no new proof is needed.
+    pub fn still_held(
         &mut self,
         node: &Node,
         counts: (usize, usize),
@@ -216,38 +207,36 @@ impl Deletions {
         self.within_limits(counts, policy, now).err()
     }
 
-    /// Notes that a node was deleted.
     pub fn deleted(&mut self, uid: &str) {
         self.gone_since.remove(uid);
     }
 
-    /// Takes back a decision to delete: the node was certainly not deleted.
+    /// Reverts [`Action::Delete`], if the node was certainly not deleted.
     pub fn not_deleted(&mut self, uid: &str) {
         self.recent.retain(|(decided, _)| &**decided != uid);
     }
 
-    /// Forgets a node that is no more.
     pub fn forget(&mut self, uid: &str) {
         self.gone_since.remove(uid);
     }
 
-    /// How many nodes have lost their machine and still stand.
-    pub fn gone(&self) -> usize {
+    /// Number of nodes whose VM is proven gone and that still exist.
+    pub fn gone_count(&self) -> usize {
         self.gone_since.len()
     }
 
     fn within_limits(
         &mut self,
-        (nodes, unseen): (usize, usize),
+        (nodes, without_vm): (usize, usize),
         policy: &Policy,
         now: Instant,
     ) -> Result<(), Action> {
-        let most_gone = ALWAYS.max(nodes.saturating_mul(policy.share) / 100);
-        let gone = self.gone_since.len().max(unseen);
+        let most_gone = ALWAYS_ALLOWED.max(nodes.saturating_mul(policy.share) / 100);
+        let gone = self.gone_since.len().max(without_vm);
         if gone > most_gone {
             let why = format!(
-                "the machines of {gone} of {nodes} nodes are gone at once: an accident is more likely than \
-                 intent, so none is deleted; delete Nodes by hand, or raise --node-deletion-share above {}",
+                "the VMs of {gone} of {nodes} nodes are gone at once, which is probably an accident, so the controller \
+                 deletes none of them: delete Nodes by hand, or raise --node-deletion-share above {}",
                 policy.share
             );
             return Err(Action::Hold(why, Some(now + policy.delay.max(Duration::from_secs(5)))));
@@ -256,15 +245,15 @@ impl Deletions {
             self.recent.pop_front();
         }
         match self.recent.front() {
-            Some((_, oldest)) if self.recent.len() >= policy.most => {
+            Some((_, oldest)) if self.recent.len() >= policy.limit => {
                 let why = format!(
-                    "{} nodes were deleted within {:?}, the most allowed; it goes on after that \
-                     (--node-deletion-limit)",
-                    policy.most, policy.window
+                    "{} nodes were deleted within {:?}, which is the limit (--node-deletion-limit): deletion continues \
+                     after that",
+                    policy.limit, policy.window
                 );
                 Err(Action::Hold(why, Some(*oldest + policy.window)))
             }
-            None if policy.most == 0 => {
+            None if policy.limit == 0 => {
                 Err(Action::Hold("--node-deletion-limit is 0".into(), None))
             }
             _ => Ok(()),

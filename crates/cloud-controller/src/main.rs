@@ -1,5 +1,3 @@
-//! The binary `vsphere-cloud-controller-manager`.
-
 mod process;
 
 use std::{io::Write as _, process::ExitCode};
@@ -26,7 +24,7 @@ async fn main() -> ExitCode {
             }
         };
     if settings.flags.version {
-        // A closed pipe is the reader's choice.
+        // A closed pipe is not an error.
         let _ = writeln!(std::io::stdout(), "{BUILD}");
         return ExitCode::SUCCESS;
     }

@@ -1,5 +1,3 @@
-//! What can be measured.
-
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::{
@@ -9,49 +7,44 @@ use prometheus_client::{
 };
 use vsphere::{Call, CallObserver, Outcome};
 
-/// By vCenter and method.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CallLabels {
     vcenter: String,
     request: String,
 }
 
-/// By vCenter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct VcenterLabels {
-    /// The vCenter.
     pub vcenter: String,
 }
 
-/// By what was written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct WriteLabels {
     /// `initialise`, `addresses`, `labels`, `taints`, `record`, `delete`.
     pub kind: &'static str,
 }
 
-/// All of them. Clones are one.
+/// Clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// From a node's creation to the removal of its taint.
+    /// From a node's creation to the removal of its taint `uninitialized`.
     pub taint_removal_delay: Histogram,
-    /// From a node's creation to the first look at it.
+    /// From a node's creation to its first sync.
     pub initial_sync_delay: Histogram,
-    /// Nodes that wait to be looked at.
+    /// Nodes waiting for a sync.
     pub depth: Gauge,
-    /// Looks at nodes that failed and are tried again.
+    /// Syncs that failed and are retried.
     pub retries: Counter,
-    /// Writes to nodes.
     pub writes: Family<WriteLabels, Counter>,
-    /// Nodes without a tag they should have.
+    /// Nodes without a zone or region although one is configured.
     pub zones_missing: Gauge,
-    /// Nodes whose machine is gone and that still stand.
+    /// Nodes that still exist although their VM is gone.
     pub vms_gone: Gauge,
-    /// Whether a vCenter is followed.
+    /// Whether the inventory watch of a vCenter is live.
     pub live: Family<VcenterLabels, Gauge>,
-    /// When a vCenter was last heard of, in seconds since 1970.
-    pub heard: Family<VcenterLabels, Gauge>,
-    /// Sessions that are open in a vCenter: one for SOAP, one for tags.
+    /// When a vCenter last answered the watch, in seconds since 1970.
+    pub last_heard: Family<VcenterLabels, Gauge>,
+    /// Open sessions per vCenter: one for SOAP, one for tags.
     pub sessions: Family<VcenterLabels, Gauge>,
     /// Whether the configuration on disk is the one in use.
     pub configuration_current: Gauge,
@@ -60,8 +53,8 @@ pub struct Metrics {
     in_flight: Family<VcenterLabels, Gauge>,
 }
 
-/// The call that is open while an inventory is followed: each answer makes the view as vCenter is.
-const FOLLOWING: &str = "WaitForUpdatesEx";
+/// The long poll of the inventory watch: each answer makes the inventory current.
+const WATCH_METHOD: &str = "WaitForUpdatesEx";
 const DELAYS: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
 const LATENCIES: [f64; 8] = [0.005, 0.02, 0.05, 0.1, 0.5, 2.0, 10.0, 60.0];
 
@@ -76,7 +69,7 @@ impl Default for Metrics {
             zones_missing: Gauge::default(),
             vms_gone: Gauge::default(),
             live: Family::default(),
-            heard: Family::default(),
+            last_heard: Family::default(),
             sessions: Family::default(),
             configuration_current: Gauge::default(),
             latency: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
@@ -87,7 +80,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers them: under the names the Kubernetes framework uses where it has one.
+    /// Uses the names of the Kubernetes framework where they exist.
     pub fn register(&self, registry: &mut Registry) {
         let seconds = Unit::Seconds;
         registry.register_with_unit(
@@ -98,12 +91,12 @@ impl Metrics {
         );
         registry.register_with_unit(
             "node_controller_initial_node_sync_delay",
-            "From a node's creation to the first look at it",
+            "From a node's creation to its first sync",
             seconds.clone(),
             self.initial_sync_delay.clone(),
         );
-        registry.register("workqueue_depth", "Nodes that wait to be looked at", self.depth.clone());
-        registry.register("workqueue_retries", "Looks that failed", self.retries.clone());
+        registry.register("workqueue_depth", "Nodes waiting for a sync", self.depth.clone());
+        registry.register("workqueue_retries", "Failed syncs", self.retries.clone());
         registry.register_with_unit(
             "cloudprovider_vsphere_api_request_duration",
             "Calls to vCenter",
@@ -116,13 +109,17 @@ impl Metrics {
             self.errors.clone(),
         );
         let registry = registry.sub_registry_with_prefix("cloudprovider_vsphere");
-        registry.register("calls_in_flight", "Calls to vCenter under way", self.in_flight.clone());
-        registry.register("vcenter_live", "Whether a vCenter is followed", self.live.clone());
+        registry.register("calls_in_flight", "Calls to vCenter in flight", self.in_flight.clone());
+        registry.register(
+            "vcenter_live",
+            "Whether the inventory watch of a vCenter is live",
+            self.live.clone(),
+        );
         registry.register_with_unit(
             "vcenter_last_heard",
-            "When a vCenter last told what changed, or that nothing did, in seconds since 1970",
+            "When a vCenter last reported changes, or that there were none, in seconds since 1970",
             seconds,
-            self.heard.clone(),
+            self.last_heard.clone(),
         );
         registry.register("sessions", "Sessions open in a vCenter", self.sessions.clone());
         registry.register("node_writes", "Writes to nodes", self.writes.clone());
@@ -133,7 +130,7 @@ impl Metrics {
         );
         registry.register(
             "machines_gone",
-            "Nodes that stand although their machine is gone",
+            "Nodes that still exist although their VM is gone",
             self.vms_gone.clone(),
         );
         registry.register(
@@ -143,40 +140,34 @@ impl Metrics {
         );
     }
 
-    /// Counts a write.
-    pub fn wrote(&self, kind: &'static str) {
+    pub fn count_write(&self, kind: &'static str) {
         self.writes.get_or_create(&WriteLabels { kind }).inc();
     }
 
-    /// Notes how a vCenter is.
-    pub fn vcenter(&self, name: &str, live: bool) {
+    pub fn set_live(&self, name: &str, live: bool) {
         let labels = VcenterLabels { vcenter: name.to_owned() };
         self.live.get_or_create(&labels).set(i64::from(live));
     }
 
-    /// Notes how many sessions are open in a vCenter.
     pub fn count_sessions(&self, name: &str, open: usize) {
         let labels = VcenterLabels { vcenter: name.to_owned() };
         self.sessions.get_or_create(&labels).set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
-    /// Forgets a vCenter that is not configured any more.
     pub fn forget(&self, name: &str) {
         let labels = VcenterLabels { vcenter: name.to_owned() };
         self.live.remove(&labels);
-        self.heard.remove(&labels);
+        self.last_heard.remove(&labels);
         self.sessions.remove(&labels);
         self.in_flight.remove(&labels);
     }
 
-    /// The one who is told of every call to the vCenter of this name.
     pub fn observer(&self, vcenter: &str) -> Arc<dyn CallObserver> {
         let labels = VcenterLabels { vcenter: vcenter.to_owned() };
         Arc::new(Observer { metrics: self.clone(), labels })
     }
 }
 
-/// Counts the calls to one vCenter, under the name it has in the configuration.
 #[derive(Debug)]
 struct Observer {
     metrics: Metrics,
@@ -191,8 +182,8 @@ impl CallObserver for Observer {
     fn finished(&self, call: Call<'_>, outcome: Outcome, latency: Duration) {
         let Self { metrics, labels } = self;
         metrics.in_flight.get_or_create(labels).dec();
-        if call.method == FOLLOWING && outcome == Outcome::Done {
-            metrics.heard.get_or_create(labels).set(jiff::Timestamp::now().as_second());
+        if call.method == WATCH_METHOD && outcome == Outcome::Done {
+            metrics.last_heard.get_or_create(labels).set(jiff::Timestamp::now().as_second());
         }
         let labels =
             CallLabels { vcenter: labels.vcenter.clone(), request: call.method.to_owned() };

@@ -1,7 +1,7 @@
-//! The nodes of the cluster: a small mirror, and the writes.
+//! A compact cache of the cluster's Nodes, and the writes to them.
 //!
-//! A Node object is some ten kilobytes, most of them images and managed fields. What is kept of it
-//! here is a few hundred bytes.
+//! A Node object has about ten kilobytes, mostly images and managed fields. The cache keeps a few
+//! hundred bytes of it.
 
 use std::{
     borrow::Cow,
@@ -25,20 +25,18 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::{
-    model::{Address, Labels, Node, PAIRS, PROVIDED_NODE_IP, Taint},
+    model::{Address, LABEL_PAIRS, Labels, Node, PROVIDED_NODE_IP, Taint},
     record,
 };
 
-/// The name writes are attributed to.
 pub const FIELD_MANAGER: &str = "vsphere-cloud-controller-manager";
-/// How long the API server may take to answer one read or write.
+/// For one request to the API server.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Nodes per page of the first list.
 const PAGE: u32 = 250;
-/// Sets of labels that are kept before those without a node are looked for.
-const MANY_SETS: usize = 1000;
+/// Above this number of label sets, unused ones are dropped.
+const MAX_LABEL_SETS: usize = 1000;
 
-/// A Node, as much of it as is read from the wire.
+/// The fields of a Node that are deserialised.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct NodeObject {
     #[serde(default, deserialize_with = "metadata")]
@@ -49,7 +47,7 @@ pub struct NodeObject {
     status: Status,
 }
 
-/// As much of the metadata as is used: managed fields, most of a Node's bytes, are not even built.
+/// Skips managed fields, which are most of a Node's bytes.
 fn metadata<'de, D: Deserializer<'de>>(wire: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -131,26 +129,31 @@ impl Resource for NodeObject {
     }
 }
 
-/// Which labels of a node are kept.
+/// The labels that the cache keeps.
 #[derive(Clone, Debug, Default)]
-pub struct Kept(HashSet<String>);
+pub struct LabelFilter(HashSet<String>);
 
-impl Kept {
-    /// Those of zone, region and type, and these.
+impl LabelFilter {
+    /// Keeps the labels for zone, region and instance type, and `extra`.
     pub fn with<'a>(extra: impl IntoIterator<Item = &'a String>) -> Self {
-        let own = PAIRS.iter().flat_map(|(beta, stable)| [beta.to_string(), stable.to_string()]);
+        let own =
+            LABEL_PAIRS.iter().flat_map(|(beta, stable)| [beta.to_string(), stable.to_string()]);
         Self(own.chain(extra.into_iter().cloned()).collect())
     }
 }
 
-/// What is kept of a Node. `share` finds labels that are equal to these.
-fn keep(object: NodeObject, kept: &Kept, share: impl FnOnce(Labels) -> Arc<Labels>) -> Node {
+/// `share` returns a shared set of equal labels.
+fn from_object(
+    object: NodeObject,
+    label_filter: &LabelFilter,
+    share: impl FnOnce(Labels) -> Arc<Labels>,
+) -> Node {
     let NodeObject { metadata, spec, status } = object;
     let mut annotations = metadata.annotations.unwrap_or_default();
     let mut annotation = |key: &str| annotations.remove(key).map(String::into_boxed_str);
     let labels = metadata.labels.unwrap_or_default().into_iter();
     let labels: Labels = labels
-        .filter(|(key, _)| kept.0.contains(key))
+        .filter(|(key, _)| label_filter.0.contains(key))
         .map(|(key, value)| (key.into_boxed_str(), value.into_boxed_str()))
         .collect();
     let is_ready = |c: &Condition| &*c.kind == "Ready" && &*c.status == "True";
@@ -171,37 +174,42 @@ fn keep(object: NodeObject, kept: &Kept, share: impl FnOnce(Labels) -> Arc<Label
     }
 }
 
-/// What happened to the mirror.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A node is there or changed.
+    /// A node was added or changed.
     Node(Arc<str>),
-    /// A node is gone; its uid is left.
+    /// Name and uid of a deleted node.
     Gone(Arc<str>, Box<str>),
-    /// The mirror is complete.
+    /// The initial list is complete.
     Complete,
 }
 
-/// The mirror and the door to the API server. Clones are one.
+/// Clones share one cache.
 #[derive(Clone)]
 pub struct Nodes {
     api: Api<NodeObject>,
-    kept: Arc<Kept>,
+    label_filter: Arc<LabelFilter>,
     mandate: Mandate,
-    mirror: Arc<RwLock<HashMap<Arc<str>, Arc<Node>>>>,
-    /// The different sets of labels: as many as there are zones and types of machines.
+    cache: Arc<RwLock<HashMap<Arc<str>, Arc<Node>>>>,
+    /// Distinct label sets: one for each combination of zone and instance type.
     label_sets: Arc<Mutex<HashSet<Arc<Labels>>>>,
 }
 
 impl Nodes {
-    /// An empty mirror. Nothing is written once `mandate` has ended.
-    pub fn new(client: Client, kept: Kept, mandate: Mandate) -> Self {
-        let (mirror, label_sets) = (Arc::default(), Arc::default());
-        Self { api: Api::all(client), kept: Arc::new(kept), mandate, mirror, label_sets }
+    /// Writes nothing after `mandate` ended.
+    pub fn new(client: Client, label_filter: LabelFilter, mandate: Mandate) -> Self {
+        let (cache, label_sets) = (Arc::default(), Arc::default());
+        Self {
+            api: Api::all(client),
+            label_filter: Arc::new(label_filter),
+            mandate,
+            cache,
+            label_sets,
+        }
     }
 
-    /// Follows the cluster for as long as the stream is read. Troubles are logged and retried.
-    pub fn follow(&self) -> impl Stream<Item = Vec<Change>> + use<> {
+    /// Watches the Nodes while the stream is polled. Errors are logged and retried.
+    pub fn watch(&self) -> impl Stream<Item = Vec<Change>> + use<> {
         let nodes = self.clone();
         let config = watcher::Config::default().page_size(PAGE);
         let mut listed: HashSet<Arc<str>> = HashSet::new();
@@ -211,7 +219,7 @@ impl Nodes {
                 Vec::new()
             }
             Ok(watcher::Event::InitApply(object)) => {
-                let name = nodes.put(object);
+                let name = nodes.store(object);
                 listed.insert(name.clone());
                 vec![Change::Node(name)]
             }
@@ -220,7 +228,7 @@ impl Nodes {
                 changes.push(Change::Complete);
                 changes
             }
-            Ok(watcher::Event::Apply(object)) => vec![Change::Node(nodes.put(object))],
+            Ok(watcher::Event::Apply(object)) => vec![Change::Node(nodes.store(object))],
             Ok(watcher::Event::Delete(object)) => {
                 let name = object.metadata.name.unwrap_or_default();
                 nodes.remove(&name).into_iter().collect()
@@ -232,47 +240,42 @@ impl Nodes {
         })
     }
 
-    /// A node, as last seen.
     pub fn get(&self, name: &str) -> Option<Arc<Node>> {
         self.read().get(name).cloned()
     }
 
-    /// All nodes.
     pub fn all(&self) -> Vec<Arc<Node>> {
         self.read().values().cloned().collect()
     }
 
-    /// How many nodes there are.
     pub fn len(&self) -> usize {
         self.read().len()
     }
 
-    /// How many of them are so.
-    pub fn count(&self, are: impl Fn(&Node) -> bool) -> usize {
-        self.read().values().filter(|node| are(node)).count()
+    pub fn count(&self, matches: impl Fn(&Node) -> bool) -> usize {
+        self.read().values().filter(|node| matches(node)).count()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.read().is_empty()
     }
 
-    /// Reads one node afresh.
+    /// Reads a node from the API server.
     pub async fn fetch(&self, name: &str) -> Result<Option<Node>, kube::Error> {
-        Ok(answer(self.api.get_opt(name)).await?.map(|object| self.keep(object)))
+        Ok(with_timeout(self.api.get_opt(name)).await?.map(|object| self.from_object(object)))
     }
 
-    /// Writes to a node, provided it still is what `node` shows; returns it as written.
+    /// Patches a node if it has not changed since `node` was read. Returns the new node.
     pub async fn patch(&self, node: &Node, patch: Value) -> Result<Node, kube::Error> {
         let patch = conditional(node, patch);
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);
         let written = self.write(self.api.patch(&node.name, &parameters, &patch)).await?;
-        Ok(self.keep(written))
+        Ok(self.from_object(written))
     }
 
-    /// Writes a node's addresses, provided it still is what `node` shows; returns it as written.
+    /// Writes addresses if the node has not changed since `node` was read. Returns the new node.
     pub async fn set_addresses(
         &self,
         node: &Node,
@@ -283,10 +286,10 @@ impl Nodes {
             PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);
         let written = self.write(self.api.patch_status(&node.name, &parameters, &patch)).await?;
-        Ok(self.keep(written))
+        Ok(self.from_object(written))
     }
 
-    /// Deletes a node, provided it still is what `node` shows.
+    /// Deletes a node if it has not changed since `node` was read.
     pub async fn delete(&self, node: &Node) -> Result<(), kube::Error> {
         let preconditions = Preconditions {
             uid: Some(node.uid.to_string()),
@@ -297,14 +300,13 @@ impl Nodes {
         self.write(self.api.delete(&node.name, &parameters)).await.map(drop)
     }
 
-    fn keep(&self, object: NodeObject) -> Node {
-        keep(object, &self.kept, |labels| {
+    fn from_object(&self, object: NodeObject) -> Node {
+        from_object(object, &self.label_filter, |labels| {
             let mut sets = self.label_sets.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(same) = sets.get(&labels) {
                 return same.clone();
             }
-            // Sets that no node has any more are let go when the list has become long.
-            if sets.len() >= MANY_SETS {
+            if sets.len() >= MAX_LABEL_SETS {
                 sets.retain(|set| Arc::strong_count(set) > 1);
             }
             let labels = Arc::new(labels);
@@ -313,19 +315,18 @@ impl Nodes {
         })
     }
 
-    fn put(&self, object: NodeObject) -> Arc<str> {
-        self.mirror(self.keep(object))
+    fn store(&self, object: NodeObject) -> Arc<str> {
+        self.cache(self.from_object(object))
     }
 
-    /// Takes a node into the mirror.
-    pub(crate) fn mirror(&self, node: Node) -> Arc<str> {
+    pub(crate) fn cache(&self, node: Node) -> Arc<str> {
         let name = node.name.clone();
-        self.change().insert(name.clone(), Arc::new(node));
+        self.write_cache().insert(name.clone(), Arc::new(node));
         name
     }
 
     fn remove(&self, name: &str) -> Option<Change> {
-        let node = self.change().remove(name)?;
+        let node = self.write_cache().remove(name)?;
         Some(Change::Gone(node.name.clone(), node.uid.clone()))
     }
 
@@ -335,44 +336,47 @@ impl Nodes {
         stale.iter().filter_map(|name| self.remove(name)).collect()
     }
 
-    /// The answer to a write. A process that was frozen while another took over wakes up with its
-    /// writes decided and ready: none of them goes out.
+    /// Sends a write only while this instance leads. A process that was frozen while another became the
+    /// leader must not send its pending writes.
     async fn write<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, kube::Error> {
-        let written = self.mandate.while_it_holds(answer(call)).await;
-        written.unwrap_or_else(|| Err(kube::Error::Service("this instance leads no more".into())))
+        let written = self.mandate.while_it_holds(with_timeout(call)).await;
+        written.unwrap_or_else(|| {
+            Err(kube::Error::Service("this instance is no longer the leader".into()))
+        })
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<Arc<str>, Arc<Node>>> {
-        self.mirror.read().unwrap_or_else(PoisonError::into_inner)
+        self.cache.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Arc<str>, Arc<Node>>> {
-        self.mirror.write().unwrap_or_else(PoisonError::into_inner)
+    fn write_cache(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Arc<str>, Arc<Node>>> {
+        self.cache.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An answer, or an error after [`TIMEOUT`]: a connection that died unnoticed holds a worker no longer.
-async fn answer<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+/// Fails after [`TIMEOUT`], so that a dead connection does not block a worker.
+async fn with_timeout<T>(
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, kube::Error> {
     let late = || kube::Error::Service(format!("no answer within {TIMEOUT:?}").into());
     tokio::time::timeout(TIMEOUT, call).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// The patch with the version it was decided on: the API server refuses it if there is a newer one.
+/// Adds the version of the node: the API server rejects the patch if there is a newer one.
 fn conditional(node: &Node, mut patch: Value) -> Value {
     patch["metadata"]["resourceVersion"] = node.resource_version.to_string().into();
     patch["metadata"]["uid"] = node.uid.to_string().into();
     patch
 }
 
-/// Whether somebody else wrote first: look at the node again and decide anew.
+/// The node has changed: sync it again.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// Whether the node is no more.
 pub fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
@@ -382,13 +386,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_ready_only_if_its_kubelet_says_so() {
+    fn a_node_is_ready_only_if_the_condition_is_true() {
         let ready = |conditions: serde_json::Value| {
             let object = json!({"metadata": {"name": "n"}, "spec": {}, "status": {"conditions": conditions}});
-            keep(serde_json::from_value(object).unwrap(), &Kept::default(), Arc::new).ready
+            from_object(serde_json::from_value(object).unwrap(), &LabelFilter::default(), Arc::new)
+                .ready
         };
         assert!(ready(json!([{"type": "Ready", "status": "True"}])));
-        // What becomes of the node of a dead machine: its kubelet says nothing any more.
+        // The kubelet of a stopped VM does not report any more.
         assert!(!ready(json!([{"type": "Ready", "status": "Unknown"}])));
         assert!(!ready(json!([{"type": "Ready", "status": "False"}])));
         assert!(!ready(json!([{"type": "MemoryPressure", "status": "True"}])));
@@ -396,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_controller_needs_is_kept_of_a_node() {
+    fn the_cache_keeps_only_the_needed_fields() {
         let object: NodeObject = serde_json::from_value(json!({
             "metadata": {
                 "name": "n", "uid": "u", "resourceVersion": "7",
@@ -417,7 +422,7 @@ mod tests {
             },
         }))
         .unwrap();
-        let node = keep(object, &Kept::with([&"site".to_owned()]), Arc::new);
+        let node = from_object(object, &LabelFilter::with([&"site".to_owned()]), Arc::new);
         assert_eq!(
             (&*node.name, &*node.uid, &*node.resource_version, node.created),
             ("n", "u", "7", 60)
@@ -437,19 +442,19 @@ mod tests {
         assert_eq!(
             addresses[1],
             json!({"type": "Future", "address": "f"}),
-            "written back as it was"
+            "written back unchanged"
         );
     }
 
     #[test]
-    fn a_node_without_anything_is_not_ready() {
+    fn an_empty_node_is_not_ready() {
         let object: NodeObject =
             serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
-        assert!(!keep(object, &Kept::default(), Arc::new).ready);
+        assert!(!from_object(object, &LabelFilter::default(), Arc::new).ready);
     }
 
     #[test]
-    fn managed_fields_are_not_even_built() {
+    fn managed_fields_are_not_deserialised() {
         let object: NodeObject = serde_json::from_value(json!({
             "metadata": {"name": "n", "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]},
         }))
@@ -459,30 +464,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_who_leads_no_more_sends_no_write() {
+    async fn a_former_leader_sends_no_write() {
         let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         server.set_nonblocking(true).unwrap();
         let address = format!("http://{}", server.local_addr().unwrap()).parse().unwrap();
         let client = Client::try_from(kube::Config::new(address)).unwrap();
-        let nodes = Nodes::new(client, Kept::default(), Mandate::ended());
+        let nodes = Nodes::new(client, LabelFilter::default(), Mandate::ended());
         let node = Node { name: "n".into(), ..Node::default() };
         for error in [
             nodes.patch(&node, json!({})).await.unwrap_err(),
             nodes.set_addresses(&node, &[]).await.unwrap_err(),
             nodes.delete(&node).await.unwrap_err(),
         ] {
-            assert!(error.to_string().contains("leads no more"), "{error}");
+            assert!(error.to_string().contains("no longer the leader"), "{error}");
         }
-        assert!(server.accept().is_err(), "nobody was called");
+        assert!(server.accept().is_err(), "no request was sent");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_api_server_that_never_answers_is_waited_for_half_a_minute() {
-        // Connections are taken by the system, and by nobody else.
+    async fn requests_to_the_api_server_time_out_after_30_seconds() {
+        // The kernel accepts connections, but nothing answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", silent.local_addr().unwrap()).parse().unwrap();
         let client = Client::try_from(kube::Config::new(address)).unwrap();
-        let nodes = Nodes::new(client, Kept::default(), Mandate::unlimited());
+        let nodes = Nodes::new(client, LabelFilter::default(), Mandate::unlimited());
         let node = Node { name: "n".into(), ..Node::default() };
         let start = tokio::time::Instant::now();
         for error in [

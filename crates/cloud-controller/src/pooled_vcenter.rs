@@ -1,4 +1,4 @@
-//! One vCenter: connected, followed, and asked, without regard to how the others are.
+//! One vCenter of the pool: its connection, inventory watch and queries, independent of the others.
 
 mod tags;
 
@@ -24,143 +24,131 @@ use vsphere::{
 
 use crate::{
     catalogue::{Catalogue, Scope, selection},
-    configuration::{Bundle, TrustSource, Vcenter},
+    configuration::{CaBundle, TrustSource, Vcenter},
     metrics::Metrics,
-    model::Place,
-    secrets::{self, Known},
+    model::VmRef,
+    secrets::{self, CredentialState},
     zones::Categories,
 };
-use tags::TagBoard;
+use tags::TagCache;
 
-/// A login that failed is tried again after this long, doubling up to [`LONGEST`].
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_mins(1);
+/// Pause after a failed login; it grows up to [`MAX_RETRY`].
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_mins(1);
 
-/// What is told to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Something about this machine, or what stands above machines, changed.
-    VirtualMachine(Place),
-    /// Anything may have changed.
-    Anything,
+    /// This VM changed, or an object above VMs.
+    VirtualMachine(VmRef),
+    /// Any VM can have changed: sync all nodes.
+    Resync,
 }
 
-/// What all vCenters share.
 #[derive(Clone)]
-pub struct Common {
-    /// What zones are read from.
+pub struct SharedSettings {
     pub categories: Categories,
-    /// How often tags are read again.
     pub tag_period: Duration,
-    /// Which machines count.
     pub scope: Scope,
-    /// Whether changes of what stands above machines matter.
+    /// Whether changes above VMs (hosts, clusters, folders) affect labels of initialised nodes.
     pub refresh_labels: bool,
-    /// Timeouts and limits towards vCenter.
     pub limits: Limits,
-    /// Who we say we are.
     pub user_agent: String,
-    /// What is counted.
     pub metrics: Metrics,
-    /// Where signals go.
     pub signals: mpsc::UnboundedSender<Signal>,
     /// The cluster that holds the Secrets.
     pub kubernetes: kube::Client,
 }
 
-/// A vCenter that is followed.
 pub struct PooledVcenter {
-    /// Its configuration.
     pub settings: Vcenter,
-    common: Common,
-    connected: RwLock<Option<Connected>>,
-    trouble: Mutex<Option<String>>,
-    /// Whether it was ever followed, or failed to be.
-    settled: AtomicBool,
+    shared: SharedSettings,
+    connection: RwLock<Option<Connection>>,
+    problem: Mutex<Option<String>>,
+    /// Whether it connected or failed at least once.
+    started: AtomicBool,
     live: watch::Sender<bool>,
-    tags: TagBoard,
-    everything: tokio::sync::Mutex<Option<(Instant, Weak<Tree>)>>,
+    tags: TagCache,
+    all_vms: tokio::sync::Mutex<Option<(Instant, Weak<Tree>)>>,
 }
 
 #[derive(Clone)]
-struct Connected {
+struct Connection {
     client: Client,
-    /// Which vCenter it is.
+    /// The vCenter's own uuid.
     uuid: Arc<str>,
     inventory: Inventory,
 }
 
 impl PooledVcenter {
-    /// A vCenter to be followed with [`PooledVcenter::run`].
-    pub fn new(settings: Vcenter, common: Common) -> Arc<Self> {
+    /// Connects in [`PooledVcenter::run`].
+    pub fn new(settings: Vcenter, shared: SharedSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
-            common,
-            connected: RwLock::default(),
-            trouble: Mutex::new(Some("not connected yet".into())),
-            settled: AtomicBool::new(false),
+            shared,
+            connection: RwLock::default(),
+            problem: Mutex::new(Some("not connected yet".into())),
+            started: AtomicBool::new(false),
             live: watch::Sender::new(false),
-            tags: TagBoard::default(),
-            everything: tokio::sync::Mutex::default(),
+            tags: TagCache::default(),
+            all_vms: tokio::sync::Mutex::default(),
         })
     }
 
-    /// What it is called.
+    /// The name in the configuration.
     pub fn name(&self) -> &Arc<str> {
         &self.settings.name
     }
 
-    /// Whether it was made for these settings.
-    pub fn is_as(&self, settings: &Vcenter, common: &Common) -> bool {
-        self.settings == *settings && self.common.categories == common.categories
+    pub fn has_settings(&self, settings: &Vcenter, shared: &SharedSettings) -> bool {
+        self.settings == *settings && self.shared.categories == shared.categories
     }
 
-    /// What is wrong with it at present; `None` while its inventory is as vCenter's.
-    pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Why the inventory is not current; `None` while the watch is live.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether it is still on its way to be followed for the first time.
+    /// Whether it neither connected nor failed yet.
     pub fn is_starting(&self) -> bool {
-        !self.settled.load(Ordering::Relaxed)
+        !self.started.load(Ordering::Relaxed)
     }
 
-    /// Changes between being followed and not.
+    /// Whether the inventory watch is live.
     pub fn liveness(&self) -> watch::Receiver<bool> {
         self.live.subscribe()
     }
 
-    /// Looks at its machines as last seen; `None` before the first look.
-    pub fn look<T>(&self, at: impl FnOnce(&Catalogue<'_>) -> T) -> Option<T> {
-        let Connected { inventory, uuid, .. } = self.connected()?;
+    /// Reads the VMs as last seen; `None` before the first inventory.
+    pub fn with_catalogue<T>(&self, read: impl FnOnce(&Catalogue<'_>) -> T) -> Option<T> {
+        let Connection { inventory, uuid, .. } = self.connection()?;
         if matches!(inventory.status(), Status::Starting) {
             return None;
         }
         let view: View<'_> = inventory.view();
-        let (vcenter, scope) = (&self.settings.name, &self.common.scope);
-        Some(at(&Catalogue { vcenter, uuid: &uuid, tree: &view, scope }))
+        let (vcenter, scope) = (&self.settings.name, &self.shared.scope);
+        Some(read(&Catalogue { vcenter, uuid: &uuid, tree: &view, scope }))
     }
 
-    /// Which vCenter answers: its own uuid. `None` before it was connected.
+    /// The vCenter's own uuid; `None` before the first connection.
     pub fn uuid(&self) -> Option<Arc<str>> {
-        Some(self.connected()?.uuid)
+        Some(self.connection()?.uuid)
     }
 
-    /// The connection, once there is one.
+    /// `None` before the first connection.
     pub fn client(&self) -> Option<Client> {
-        self.connected().map(|connected| connected.client)
+        self.connection().map(|connection| connection.client)
     }
 
-    /// How many sessions are open in it: one for its inventory, one for its tags.
+    /// Number of open sessions: one for the inventory, one for tags.
     pub fn sessions(&self) -> usize {
-        self.connected().map_or(0, |connected| connected.client.open_sessions())
+        self.connection().map_or(0, |connection| connection.client.open_sessions())
     }
 
-    /// All machines this user may see, in every datacenter, asked for at `since` or later. Many who
-    /// ask at once share one answer.
-    pub async fn everything(&self, since: Instant) -> Result<Arc<Tree>, String> {
-        let client = self.client().ok_or("it was never connected")?;
-        let mut last = self.everything.lock().await;
+    /// All VMs that the user can see, in every datacenter, queried at `since` or later. Concurrent
+    /// callers share one answer.
+    pub async fn all_vms(&self, since: Instant) -> Result<Arc<Tree>, String> {
+        let client = self.client().ok_or("the controller never connected to it")?;
+        let mut last = self.all_vms.lock().await;
         if let Some((at, tree)) = &*last
             && *at >= since
             && let Some(tree) = tree.upgrade()
@@ -169,90 +157,99 @@ impl PooledVcenter {
         }
         let asked = Instant::now();
         let tree = Arc::new(client.find_vms().await.map_err(|error| error.error_chain())?);
-        // Kept only as long as somebody works with it.
+        // A weak reference: freed when no caller uses it.
         *last = Some((asked, Arc::downgrade(&tree)));
         Ok(tree)
     }
 
-    fn connected(&self) -> Option<Connected> {
-        self.connected.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn connection(&self) -> Option<Connection> {
+        self.connection.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says that what is known of machines is another from here on.
-    pub fn announce(&self) {
-        self.tell(Signal::Anything);
+    pub fn notify_resync(&self) {
+        self.signal(Signal::Resync);
     }
 
-    fn tell(&self, signal: Signal) {
-        // Nobody listening means that the process ends.
-        let _ = self.common.signals.send(signal);
+    fn signal(&self, signal: Signal) {
+        // The receiver is gone only when the process ends.
+        let _ = self.shared.signals.send(signal);
     }
 
-    fn set_trouble(&self, trouble: Option<String>) {
-        let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        match &trouble {
-            None if known.is_some() => tracing::info!(vcenter = &**self.name(), "followed"),
+    fn set_problem(&self, problem: Option<String>) {
+        let mut known = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        match &problem {
+            None if known.is_some() => {
+                tracing::info!(vcenter = &**self.name(), "the inventory watch is live")
+            }
             Some(text) if known.as_ref() != Some(text) => {
-                tracing::warn!(vcenter = &**self.name(), trouble = text, "not followed");
+                tracing::warn!(
+                    vcenter = &**self.name(),
+                    problem = text,
+                    "the vCenter is unavailable"
+                );
             }
             _ => {}
         }
-        let live = trouble.is_none();
-        *known = trouble;
+        let live = problem.is_none();
+        *known = problem;
         drop(known);
-        let first = !self.settled.swap(true, Ordering::Relaxed);
-        self.common.metrics.vcenter(self.name(), live);
+        let first = !self.started.swap(true, Ordering::Relaxed);
+        self.shared.metrics.set_live(self.name(), live);
         self.live.send_replace(live);
         if first {
-            self.tell(Signal::Anything);
+            self.signal(Signal::Resync);
         }
     }
 
-    /// Connects and follows until `stop`; then takes leave of vCenter.
+    /// Connects and watches the inventory until `stop`, then logs out.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let mut beside = JoinSet::new();
-        let (known, mut credentials) = watch::channel(Known::default());
-        beside.spawn(secrets::follow(self.settings.clone(), self.common.kubernetes.clone(), known));
+        let mut background = JoinSet::new();
+        let (known, mut credentials) = watch::channel(CredentialState::default());
+        background.spawn(secrets::watch_credentials(
+            self.settings.clone(),
+            self.shared.kubernetes.clone(),
+            known,
+        ));
         let connecting = self.connect(&mut credentials);
         let Some(client) = stop.run_until_cancelled(connecting).await else { return };
         let with_tree =
-            !self.common.categories.is_empty() || !self.common.scope.clusters.is_empty();
-        let following = client.watch(selection(&self.settings.datacenters, with_tree));
-        let inventory = following.inventory().clone();
+            !self.shared.categories.is_empty() || !self.shared.scope.clusters.is_empty();
+        let watch = client.watch(selection(&self.settings.datacenters, with_tree));
+        let inventory = watch.inventory().clone();
         let about = client.about().ok();
         let uuid = about.and_then(|about| about.instance_uuid).unwrap_or_default().into();
-        let connected = Connected { client: client.clone(), uuid, inventory };
-        *self.connected.write().unwrap_or_else(PoisonError::into_inner) = Some(connected);
-        if !self.common.categories.is_empty() {
-            beside.spawn(self.clone().follow_tags(client.clone()));
+        let connection = Connection { client: client.clone(), uuid, inventory };
+        *self.connection.write().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+        if !self.shared.categories.is_empty() {
+            background.spawn(self.clone().refresh_tags(client.clone()));
         }
-        self.follow(&client, &following, &mut credentials, &stop).await;
-        beside.abort_all();
-        following.stop().await;
+        self.watch_until(&client, &watch, &mut credentials, &stop).await;
+        background.abort_all();
+        watch.stop().await;
         client.shut_down().await;
     }
 
-    /// Tries until it is connected. Refused credentials are not tried again until they change.
-    async fn connect(&self, credentials: &mut watch::Receiver<Known>) -> Client {
-        let backoff = Backoff::new(FIRST, LONGEST);
+    /// Retries until connected. Rejected credentials are not retried until they change.
+    async fn connect(&self, credentials: &mut watch::Receiver<CredentialState>) -> Client {
+        let backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
         loop {
-            let known = credentials.borrow_and_update().clone();
-            let refused = match known {
-                Known::Nothing => true,
-                Known::Unusable(why) => {
-                    self.set_trouble(Some(why));
+            let state = credentials.borrow_and_update().clone();
+            let rejected = match state {
+                CredentialState::Pending => true,
+                CredentialState::Unusable(why) => {
+                    self.set_problem(Some(why));
                     true
                 }
-                Known::These(these) => match self.try_connect(these).await {
+                CredentialState::Usable(credentials) => match self.try_connect(credentials).await {
                     Ok(client) => return client,
-                    Err((why, refused)) => {
-                        self.set_trouble(Some(why));
-                        refused
+                    Err((why, rejected)) => {
+                        self.set_problem(Some(why));
+                        rejected
                     }
                 },
             };
-            let changed = change(credentials);
-            if refused {
+            let changed = credentials_changed(credentials);
+            if rejected {
                 changed.await;
             } else {
                 tokio::select! {
@@ -268,11 +265,11 @@ impl PooledVcenter {
             TrustSource::System => Trust::System,
             TrustSource::Insecure => Trust::Insecure,
             TrustSource::Thumbprint(thumbprint) => Trust::Thumbprint(thumbprint.clone()),
-            TrustSource::CaFile(_, Bundle::Pem(pem)) => Trust::CaBundle(pem.to_string()),
+            TrustSource::CaFile(_, CaBundle::Pem(pem)) => Trust::CaBundle(pem.to_string()),
             TrustSource::CaFile(path, bundle) => {
                 let why = match bundle {
-                    Bundle::Unreadable(why) => why,
-                    Bundle::Unread | Bundle::Pem(_) => "nobody looked yet",
+                    CaBundle::Unreadable(why) => why,
+                    CaBundle::Unread | CaBundle::Pem(_) => "it was not read yet",
                 };
                 return Err((
                     format!("the CA file {} cannot be read: {why}", path.display()),
@@ -283,57 +280,57 @@ impl PooledVcenter {
         let connecting = Client::builder(&*self.settings.name)
             .trust(trust)
             .credentials(credentials)
-            .user_agent(self.common.user_agent.clone())
-            .limits(self.common.limits.clone())
-            .observer(self.common.metrics.observer(self.name()))
+            .user_agent(self.shared.user_agent.clone())
+            .limits(self.shared.limits.clone())
+            .observer(self.shared.metrics.observer(self.name()))
             .connect();
         connecting.await.map_err(|error| {
             (error.error_chain(), matches!(error, vsphere::Error::LoginRefused { .. }))
         })
     }
 
-    /// Passes on what happens, and new credentials, until `stop`.
-    async fn follow(
+    /// Forwards inventory events and applies new credentials until `stop`.
+    async fn watch_until(
         &self,
         client: &Client,
-        following: &Watch,
-        credentials: &mut watch::Receiver<Known>,
+        watch: &Watch,
+        credentials: &mut watch::Receiver<CredentialState>,
         stop: &CancellationToken,
     ) {
-        let mut events = following.inventory().events();
-        // What happened before the line above is in the status.
-        self.note(&following.inventory().status());
-        let mut again: Option<Instant> = None;
-        let backoff = Backoff::new(FIRST, LONGEST);
+        let mut events = watch.inventory().events();
+        // The status covers everything before the subscription above.
+        self.apply_status(&watch.inventory().status());
+        let mut retry_at: Option<Instant> = None;
+        let backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
-                    Some(event) => self.pass_on(event, following.inventory()),
-                    None => return self.set_trouble(Some("the watch ended".into())),
+                    Some(event) => self.handle_event(event, watch.inventory()),
+                    None => return self.set_problem(Some("the watch ended".into())),
                 },
-                () = change(credentials) => again = Some(Instant::now()),
-                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {
-                    again = None;
-                    let known = credentials.borrow_and_update().clone();
-                    if let Known::These(these) = known {
-                        again = self.use_credentials(client, these, &backoff).await;
+                () = credentials_changed(credentials) => retry_at = Some(Instant::now()),
+                () = sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {
+                    retry_at = None;
+                    let state = credentials.borrow_and_update().clone();
+                    if let CredentialState::Usable(credentials) = state {
+                        retry_at = self.use_credentials(client, credentials, &backoff).await;
                     }
                 }
             }
         }
     }
 
-    /// Changes the credentials after vCenter accepted them; says when to try again if it could not
-    /// be asked.
+    /// Changes the credentials after vCenter accepted them. Returns when to retry if vCenter did not
+    /// answer.
     async fn use_credentials(
         &self,
         client: &Client,
-        these: Credentials,
+        credentials: Credentials,
         backoff: &Backoff<()>,
     ) -> Option<Instant> {
         let vcenter = &**self.name();
-        match client.set_credentials(these).await {
+        match client.set_credentials(credentials).await {
             Ok(()) => {
                 tracing::info!(vcenter, "the new credentials are in use");
                 backoff.succeeded(&());
@@ -343,7 +340,7 @@ impl PooledVcenter {
                 tracing::error!(
                     vcenter,
                     error = error.error_chain(),
-                    "the new credentials are refused; the old ones stay in use"
+                    "vCenter rejects the new credentials; the old ones stay in use"
                 );
                 None
             }
@@ -351,58 +348,58 @@ impl PooledVcenter {
                 tracing::warn!(
                     vcenter,
                     error = error.error_chain(),
-                    "the new credentials cannot be proven yet"
+                    "the new credentials cannot be verified yet"
                 );
                 Some(Instant::now() + backoff.failed(()))
             }
         }
     }
 
-    fn pass_on(&self, event: Event, inventory: &Inventory) {
-        let vm = |object: &Object| Place {
+    fn handle_event(&self, event: Event, inventory: &Inventory) {
+        let vm_ref = |object: &Object| VmRef {
             vcenter: self.name().clone(),
             vm: object.reference().clone(),
         };
         match event {
             Event::Snapshot | Event::Resynced => {
-                self.note(&inventory.status());
-                self.tags.want_all();
-                self.tell(Signal::Anything);
+                self.apply_status(&inventory.status());
+                self.tags.request_refresh();
+                self.signal(Signal::Resync);
             }
             Event::Unreachable(_) => {
-                self.note(&inventory.status());
-                self.tell(Signal::Anything);
+                self.apply_status(&inventory.status());
+                self.signal(Signal::Resync);
             }
             Event::Appeared(object) | Event::Changed { after: object, .. } => {
-                // What stands above machines matters to nodes whose machine is not in view.
-                self.tell(Signal::VirtualMachine(vm(&object)));
+                // An object above VMs can make a VM visible, so nodes without a VM need the signal too.
+                self.signal(Signal::VirtualMachine(vm_ref(&object)));
                 if object.as_vm().is_none() {
-                    self.tags.want_all();
-                    if self.common.refresh_labels {
-                        self.tell(Signal::Anything);
+                    self.tags.request_refresh();
+                    if self.shared.refresh_labels {
+                        self.signal(Signal::Resync);
                     }
                 }
             }
             Event::Left(departure) => {
                 if departure.object.as_vm().is_some() {
-                    self.tell(Signal::VirtualMachine(vm(&departure.object)));
+                    self.signal(Signal::VirtualMachine(vm_ref(&departure.object)));
                 }
             }
         }
     }
 
-    fn note(&self, status: &Status) {
+    fn apply_status(&self, status: &Status) {
         match status {
-            Status::Live => self.set_trouble(None),
+            Status::Live => self.set_problem(None),
             Status::Starting => {}
-            Status::Unreachable(error) => self.set_trouble(Some(error.error_chain())),
-            Status::Ended => self.set_trouble(Some("it is not followed any more".into())),
+            Status::Unreachable(error) => self.set_problem(Some(error.error_chain())),
+            Status::Ended => self.set_problem(Some("the inventory watch ended".into())),
         }
     }
 }
 
-/// Waits until credentials change; for ever if nobody is left who could tell.
-async fn change(credentials: &mut watch::Receiver<Known>) {
+/// Waits until the credentials change; forever if the sender is gone.
+async fn credentials_changed(credentials: &mut watch::Receiver<CredentialState>) {
     if credentials.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -413,12 +410,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn credentials_that_nobody_tells_of_any_more_do_not_change() {
-        let (known, mut credentials) = watch::channel(Known::default());
-        known.send_replace(Known::Unusable("no such Secret".into()));
+    async fn without_a_sender_credentials_never_change() {
+        let (known, mut credentials) = watch::channel(CredentialState::default());
+        known.send_replace(CredentialState::Unusable("no such Secret".into()));
         let soon = Duration::from_secs(1);
-        assert!(tokio::time::timeout(soon, change(&mut credentials)).await.is_ok());
+        assert!(tokio::time::timeout(soon, credentials_changed(&mut credentials)).await.is_ok());
         drop(known);
-        assert!(tokio::time::timeout(soon, change(&mut credentials)).await.is_err());
+        assert!(tokio::time::timeout(soon, credentials_changed(&mut credentials)).await.is_err());
     }
 }

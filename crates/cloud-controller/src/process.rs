@@ -1,4 +1,4 @@
-//! How the process starts, leads and ends.
+//! Start, leader election and shutdown of the process.
 
 use std::{collections::BTreeMap, ffi::OsString, io::Write as _, path::PathBuf, time::Duration};
 
@@ -9,8 +9,8 @@ use cloud_controller::{
     explain,
     identity::{self, Match},
     metrics::Metrics,
-    nodes::{Kept, Nodes},
-    pooled_vcenter::{Common, Signal},
+    nodes::{LabelFilter, Nodes},
+    pooled_vcenter::{SharedSettings, Signal},
     settings::Settings,
     vcenter_pool::{PoolSupervisor, VcenterPool},
     zones::Categories,
@@ -30,50 +30,47 @@ use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 use vsphere::Limits;
 
-/// How long the end may take.
-const GRACE: Duration = Duration::from_secs(20);
-/// How often the configuration, with the authorities it names, is looked at, and the probes are told.
-const RHYTHM: Duration = Duration::from_secs(1);
-/// How long a look at a node may take: it asks the API server a few times, and vCenters.
-const LOOK: Duration = kubernetes::LONGEST_REQUEST.saturating_mul(4);
-/// How long `--explain-node` waits for the vCenters.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
+/// How often the configuration and its CA files are read and the probes are updated.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest healthy sync: a few API server requests and vCenter queries.
+const MAX_SYNC: Duration = kubernetes::LONGEST_REQUEST.saturating_mul(4);
+const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why the process ends.
 #[derive(Debug, Snafu)]
 pub(crate) enum Error {
     #[snafu(display("the configuration cannot be used"))]
     Configuration { source: ConfigurationError },
-    #[snafu(display("there is no way to the cluster"))]
+    #[snafu(display("cannot connect to the cluster"))]
     Cluster { source: kubernetes::Error },
-    #[snafu(display("signals cannot be received"))]
+    #[snafu(display("cannot receive signals"))]
     Signals { source: std::io::Error },
-    #[snafu(display("probes and metrics cannot be served"))]
+    #[snafu(display("cannot serve probes and metrics"))]
     Serve { source: server::Error },
-    #[snafu(display("no leader can be elected"))]
+    #[snafu(display("cannot elect a leader"))]
     Election { source: lease::Error },
     #[snafu(display("the leadership was lost; another instance leads"))]
     LeadershipLost,
-    #[snafu(display("a part of the process ended"))]
+    #[snafu(display("a task of the process ended"))]
     Ended { source: runtime::tasks::Ended },
-    #[snafu(display("the node {name} cannot be read"))]
+    #[snafu(display("cannot read the node {name}"))]
     Node { name: String, source: kube::Error },
-    #[snafu(display("there is no node {name}"))]
+    #[snafu(display("the node {name} does not exist"))]
     NoSuchNode { name: String },
 }
 
 pub(crate) async fn run(settings: Settings, build: BuildInfo) -> Result<(), Error> {
-    if !settings.without_meaning.is_empty() {
-        let flags = settings.without_meaning.join(", ");
-        tracing::warn!(flags, "flags that have no meaning for this controller are ignored");
+    if !settings.ignored_flags.is_empty() {
+        let flags = settings.ignored_flags.join(", ");
+        tracing::warn!(flags, "ignoring flags without effect");
     }
-    let stop = shutdown_on_signal(GRACE).context(SignalsSnafu)?;
-    // None of ours is anything but text.
+    let stop = shutdown_on_signal(SHUTDOWN_GRACE).context(SignalsSnafu)?;
+    // All variables that the controller uses are valid Unicode.
     let text = |(name, value): (OsString, OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
     };
     let environment: BTreeMap<String, String> = std::env::vars_os().filter_map(text).collect();
-    let source = Source { path: settings.flags.cloud_config.clone(), environment };
+    let source = ConfigurationSource { path: settings.flags.cloud_config.clone(), environment };
     let configuration = source.load().context(ConfigurationSnafu)?;
     let cluster = ClusterOptions {
         kubeconfig: settings.flags.kubeconfig.clone(),
@@ -86,7 +83,7 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo) -> Result<(), Erro
     }
     let mut tasks = Tasks::default();
     let (live, ready) = (Checks::default(), Checks::default());
-    let progress = live.watchdog("progress", LOOK);
+    let progress = live.watchdog("progress", MAX_SYNC);
     let vcenters = ready.register("vcenters", "not the leader yet");
     vcenters.pass();
     if let Some(address) = settings.address() {
@@ -99,26 +96,26 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo) -> Result<(), Erro
     tasks.spawn("memory", runtime::memory::return_free_memory());
     tracing::info!(build = %build, "starting");
     let leadership = match lead(&settings, &client, &ready, &stop).await? {
-        Lead::Stopped => return Ok(()),
-        Lead::Alone => None,
-        Lead::Leading(leadership) => Some(leadership),
+        Election::Stopped => return Ok(()),
+        Election::Alone => None,
+        Election::Leading(leadership) => Some(leadership),
     };
     let lost =
         leadership.as_ref().map_or_else(CancellationToken::new, |leadership| leadership.token());
     let mandate = leadership.as_ref().map_or_else(Mandate::unlimited, |l| l.mandate());
-    let nodes = ready.register("nodes", "not all nodes are known yet");
+    let nodes = ready.register("nodes", "not all nodes are listed yet");
     let probes = Probes { nodes, progress };
-    let work = Work { settings, client, metrics, vcenters, probes, source, build, mandate };
-    let ended = work.run(configuration, &mut tasks, &stop, &lost).await;
+    let work = LeaderTasks { settings, client, metrics, vcenters, probes, source, build, mandate };
+    let outcome = work.run(configuration, &mut tasks, &stop, &lost).await;
     if let Some(leadership) = leadership
         && !lost.is_cancelled()
     {
         leadership.release().await;
     }
-    ended
+    outcome
 }
 
-enum Lead {
+enum Election {
     Leading(Box<Leadership>),
     Alone,
     Stopped,
@@ -129,10 +126,10 @@ async fn lead(
     client: &kube::Client,
     ready: &Checks,
     stop: &CancellationToken,
-) -> Result<Lead, Error> {
+) -> Result<Election, Error> {
     let flags = &settings.flags;
     if !flags.leader_elect {
-        return Ok(Lead::Alone);
+        return Ok(Election::Alone);
     }
     let terms = Terms {
         lease_duration: flags.leader_elect_lease_duration.0,
@@ -149,35 +146,33 @@ async fn lead(
     .context(ElectionSnafu)?
     .reporting_to(ready.register("lease", "the lease has not been read yet"));
     let leading = stop.run_until_cancelled(contender.lead()).await;
-    Ok(leading.map_or(Lead::Stopped, |leadership| Lead::Leading(Box::new(leadership))))
+    Ok(leading.map_or(Election::Stopped, |leadership| Election::Leading(Box::new(leadership))))
 }
 
-/// Where the configuration is.
 #[derive(Clone)]
-struct Source {
+struct ConfigurationSource {
     path: Option<PathBuf>,
     environment: BTreeMap<String, String>,
 }
 
-impl Source {
+impl ConfigurationSource {
     fn load(&self) -> Result<Configuration, ConfigurationError> {
         Configuration::load(self.path.as_deref(), &self.environment)
     }
 }
 
-/// What is done while leading.
-struct Work {
+struct LeaderTasks {
     settings: Settings,
     client: kube::Client,
     metrics: Metrics,
     vcenters: Check,
     probes: Probes,
-    source: Source,
+    source: ConfigurationSource,
     build: BuildInfo,
     mandate: Mandate,
 }
 
-impl Work {
+impl LeaderTasks {
     async fn run(
         self,
         configuration: Configuration,
@@ -185,82 +180,82 @@ impl Work {
         stop: &CancellationToken,
         lost: &CancellationToken,
     ) -> Result<(), Error> {
-        let (signals, heard) = mpsc::unbounded_channel();
-        let common = common(&self.settings, &self.client, &self.metrics, self.build, signals);
+        let (signals, signal_receiver) = mpsc::unbounded_channel();
+        let shared = shared(&self.settings, &self.client, &self.metrics, self.build, signals);
         let pool = VcenterPool::default();
         let mut supervisor = PoolSupervisor::new(pool.clone());
         let (events, sending) = Events::new(self.client.clone(), self.mandate.clone());
-        let kept = Kept::with(self.settings.extra_labels.keys());
-        let nodes = Nodes::new(self.client.clone(), kept, self.mandate.clone());
+        let label_filter = LabelFilter::with(self.settings.extra_labels.keys());
+        let nodes = Nodes::new(self.client.clone(), label_filter, self.mandate.clone());
         let options = options(&self.settings);
         let controller =
             Controller::new(nodes, pool.clone(), events, self.metrics.clone(), options);
-        let controller = controller.probed(self.probes.clone());
-        // Everything that writes stops with this, before anything else ends.
+        let controller = controller.with_probes(self.probes.clone());
+        // Stops all writes before anything else ends.
         let writing = lost.child_token();
         tasks.spawn("events", sending);
         let work = writing.clone();
         tasks.spawn("controller", async move {
-            controller.run(heard, work.clone()).await;
-            // Told to stop: the process is about to end.
+            controller.run(signal_receiver, work.clone()).await;
+            // After a stop, the process is about to end.
             if work.is_cancelled() {
                 std::future::pending::<()>().await;
             }
         });
-        let following = self.follow_configuration(configuration, &mut supervisor, &pool, &common);
-        let ended = tokio::select! {
+        let following = self.watch_configuration(configuration, &mut supervisor, &pool, &shared);
+        let outcome = tokio::select! {
             () = stop.cancelled() => Ok(()),
             () = lost.cancelled() => LeadershipLostSnafu.fail(),
-            ended = tasks.first_to_end() => ended.map_or(Ok(()), |ended| Err(Error::Ended { source: ended })),
+            outcome = tasks.first_to_end() => outcome.map_or(Ok(()), |outcome| Err(Error::Ended { source: outcome })),
             never = following => match never {},
         };
         writing.cancel();
         supervisor.stop().await;
-        ended
+        outcome
     }
 
-    /// Puts the configuration, and each that follows it, into service.
-    async fn follow_configuration(
+    /// Applies the configuration and every later version of it.
+    async fn watch_configuration(
         &self,
         first: Configuration,
         supervisor: &mut PoolSupervisor,
         pool: &VcenterPool,
-        common: &Common,
+        shared: &SharedSettings,
     ) -> std::convert::Infallible {
         let apply = |supervisor: &mut PoolSupervisor, configuration: Configuration| {
             let categories = configuration.categories.clone();
-            supervisor.apply(configuration, &Common { categories, ..common.clone() });
-            let _ = common.signals.send(Signal::Anything);
+            supervisor.apply(configuration, &SharedSettings { categories, ..shared.clone() });
+            let _ = shared.signals.send(Signal::Resync);
         };
         let mut current = first.clone();
-        let mut complaint = String::new();
+        let mut last_error = String::new();
         apply(supervisor, first);
         self.metrics.configuration_current.set(1);
         loop {
-            sleep(RHYTHM).await;
+            sleep(POLL_INTERVAL).await;
             self.report(pool);
             match self.source.load() {
                 Ok(configuration) => {
-                    complaint.clear();
+                    last_error.clear();
                     self.metrics.configuration_current.set(1);
                     if configuration != current {
                         tracing::info!("the configuration changed");
                         current = configuration.clone();
                         apply(supervisor, configuration);
                     }
-                    // Only now: what it names more is followed from here on.
-                    pool.note_configuration(None);
+                    // Only now: additional vCenters are in the pool from here on.
+                    pool.set_configuration_problem(None);
                 }
                 Err(error) => {
                     self.metrics.configuration_current.set(0);
                     let now = error_chain(&error);
-                    pool.note_configuration(Some(now.clone()));
-                    if now != complaint {
+                    pool.set_configuration_problem(Some(now.clone()));
+                    if now != last_error {
                         tracing::error!(
                             error = now,
                             "the changed configuration cannot be used; the old one stays in use"
                         );
-                        complaint = now;
+                        last_error = now;
                     }
                 }
             }
@@ -268,15 +263,15 @@ impl Work {
     }
 
     fn report(&self, pool: &VcenterPool) {
-        let troubles = pool.troubles();
+        let problems = pool.problems();
         for pooled in pool.pooled_vcenters() {
             self.metrics.count_sessions(pooled.name(), pooled.sessions());
         }
-        if troubles.is_empty() {
+        if problems.is_empty() {
             self.vcenters.pass();
         } else {
             let listed: Vec<String> =
-                troubles.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+                problems.iter().map(|(name, why)| format!("{name}: {why}")).collect();
             self.vcenters.fail(listed.join("; "));
         }
     }
@@ -295,21 +290,21 @@ fn options(settings: &Settings) -> Options {
     }
 }
 
-fn common(
+fn shared(
     settings: &Settings,
     client: &kube::Client,
     metrics: &Metrics,
     build: BuildInfo,
     signals: mpsc::UnboundedSender<Signal>,
-) -> Common {
+) -> SharedSettings {
     let longest_pause = settings.flags.vcenter_retry_period.0;
     let usual = Limits::default();
     let call = settings.flags.vcenter_call_timeout.0.max(Duration::from_secs(1));
     let (connect, idle) = (usual.connect.min(call), usual.idle.min(call));
-    // Reading tags keeps the REST session alive; it need not be touched in between.
+    // Reading tags keeps the REST session alive, so it needs no keep-alive in between.
     let tags = settings.tag_period() + Duration::from_secs(30);
     let rest_keep_alive = usual.rest_keep_alive.max(tags.min(Duration::from_secs(290)));
-    Common {
+    SharedSettings {
         categories: Categories::default(),
         tag_period: settings.tag_period(),
         scope: settings.scope(),
@@ -332,25 +327,26 @@ async fn explain_node(
 ) -> Result<(), Error> {
     let (signals, _heard) = mpsc::unbounded_channel();
     let categories = configuration.categories.clone();
-    let common = Common { categories, ..common(settings, &client, &metrics, build, signals) };
+    let shared =
+        SharedSettings { categories, ..shared(settings, &client, &metrics, build, signals) };
     let pool = VcenterPool::default();
     let mut supervisor = PoolSupervisor::new(pool.clone());
-    supervisor.apply(configuration, &common);
-    let nodes = Nodes::new(client, Kept::default(), Mandate::unlimited());
+    supervisor.apply(configuration, &shared);
+    let nodes = Nodes::new(client, LabelFilter::default(), Mandate::unlimited());
     let node =
         nodes.fetch(name).await.context(NodeSnafu { name })?.context(NoSuchNodeSnafu { name })?;
-    let is_zoned = || match identity::identify(&node, &pool).outcome {
+    let has_zones = || match identity::identify(&node, &pool).outcome {
         Match::Found(vm, _) => pool.zones(&vm).is_some(),
         _ => pool.pooled_vcenters().iter().all(|pooled| pooled.tags().is_some()),
     };
-    let known = async {
-        while !pool.troubles().is_empty() || !is_zoned() {
+    let complete = async {
+        while !pool.problems().is_empty() || !has_zones() {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    // What is not known by then stands on the page.
-    let _ = tokio::time::timeout(TIMEOUT, known).await;
-    let _ = write!(std::io::stdout(), "{}", explain::page(&node, &pool));
+    // The explanation contains what is missing after the timeout.
+    let _ = tokio::time::timeout(EXPLAIN_TIMEOUT, complete).await;
+    let _ = write!(std::io::stdout(), "{}", explain::explain(&node, &pool));
     supervisor.stop().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `--node-ip`: the addresses a kubelet was started with, which the cloud controller must honour.
+//! Applies the kubelet's `--node-ip` to the addresses of a node.
 
 use std::net::IpAddr;
 
@@ -6,22 +6,20 @@ use snafu::Snafu;
 
 use crate::model::Address;
 
-/// Why the wish of a kubelet cannot be met.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum ProvidedIpError {
     #[snafu(display(
         "the kubelet's --node-ip \"{text}\" is neither one address nor a pair of an IPv4 and an IPv6 address"
     ))]
     Unreadable { text: String },
     #[snafu(display(
-        "the kubelet's --node-ip {address} is none of the addresses chosen for the machine ({found}): \
-         give the kubelet one of these, or the controller subnets that contain it"
+        "the kubelet's --node-ip {address} is none of the addresses chosen for the VM ({found}): \
+         give the kubelet one of these, or give the controller subnets that contain it"
     ))]
     NotThere { address: IpAddr, found: String },
 }
 
-/// Reads the annotation: one address, or one of each family separated by a comma.
+/// Parses the annotation: one address, or one of each family separated by a comma.
 pub fn read(text: &str) -> Result<Vec<IpAddr>, ProvidedIpError> {
     let unreadable = || UnreadableSnafu { text }.build();
     let parsed: Result<Vec<IpAddr>, _> = text.split(',').map(|part| part.trim().parse()).collect();
@@ -32,8 +30,8 @@ pub fn read(text: &str) -> Result<Vec<IpAddr>, ProvidedIpError> {
     }
 }
 
-/// Orders addresses by what a kubelet asked for: its addresses first, in its order; others of the
-/// same kind are dropped, those of other kinds follow as they were.
+/// Puts the kubelet's addresses first, in its order. Other addresses of the same kind are dropped;
+/// other kinds follow unchanged.
 pub fn apply(text: &str, addresses: Vec<Address>) -> Result<Vec<Address>, ProvidedIpError> {
     let mut chosen: Vec<Address> = Vec::new();
     for wanted in read(text)? {
@@ -57,7 +55,7 @@ mod tests {
     use crate::testing::addresses;
 
     #[test]
-    fn the_wish_of_a_kubelet_orders_and_thins_the_addresses() {
+    fn node_ip_orders_and_filters_the_addresses() {
         for (what, provided_ip, given, expected) in [
             (
                 "one of one",
@@ -78,7 +76,7 @@ mod tests {
                 &["InternalIP 10.1.1.1", "ExternalIP 10.1.1.1"],
             ),
             (
-                "an external one leaves the internal ones alone",
+                "an external address does not change the internal ones",
                 "55.55.55.55",
                 &[
                     "InternalIP 10.1.1.1",
@@ -89,7 +87,7 @@ mod tests {
                 &["ExternalIP 55.55.55.55", "InternalIP 10.1.1.1", "Hostname a"],
             ),
             (
-                "names follow as they were",
+                "names follow unchanged",
                 "10.1.1.1",
                 &[
                     "Hostname a",
@@ -105,7 +103,7 @@ mod tests {
                 ],
             ),
             (
-                "a pair in the order asked for",
+                "a pair in the kubelet's order",
                 "fd01::1,10.1.1.1",
                 &[
                     "InternalIP 10.1.1.1",
@@ -122,7 +120,7 @@ mod tests {
                 &["InternalIP 10.1.1.1", "InternalIP fd01::1"],
             ),
             (
-                "a pair, and an external address beside it",
+                "a pair, and an external address",
                 "10.1.1.1,fd01::1",
                 &["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "InternalIP fd01::1"],
                 &["InternalIP 10.1.1.1", "InternalIP fd01::1", "ExternalIP 55.55.55.55"],
@@ -146,7 +144,7 @@ mod tests {
                 ],
             ),
             (
-                "a pair of an internal and an external address thins both kinds",
+                "a pair of an internal and an external address filters both kinds",
                 "10.1.1.1,2001:db8::1",
                 &[
                     "InternalIP 10.1.1.2",
@@ -157,13 +155,13 @@ mod tests {
                 &["InternalIP 10.1.1.1", "ExternalIP 2001:db8::1"],
             ),
             (
-                "one address of a machine with both families",
+                "one address of a VM with both families",
                 "fd01::1",
                 &["InternalIP 10.1.1.1", "InternalIP fd01::1", "Hostname a"],
                 &["InternalIP fd01::1", "Hostname a"],
             ),
             (
-                "another spelling of the same address",
+                "another notation of the same address",
                 "fd01::1",
                 &["InternalIP FD01:0:0::1"],
                 &["InternalIP FD01:0:0::1"],
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_that_cannot_be_met_is_an_error_that_says_why() {
+    fn an_unusable_node_ip_is_an_error_with_the_reason() {
         for (provided_ip, given, why) in [
             ("10.1.1.9", &["InternalIP 10.1.1.1"][..], "10.1.1.9 is none of the addresses"),
             ("10.1.1.1,fd01::9", &["InternalIP 10.1.1.1"], "fd01::9 is none of the addresses"),

@@ -1,4 +1,4 @@
-//! Which nodes are to be looked at, each once however often it was asked for.
+//! The work queue: each node is queued once, however often it is added.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -10,68 +10,66 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Names waiting to be looked at. A name is handed out to one worker at a time; if it is asked for
-/// while it is out, it comes again afterwards.
+/// Names of nodes to sync. One worker at a time processes a name. If the name is added during
+/// that time, the queue returns it again afterwards.
 #[derive(Debug, Default)]
 pub struct Queue {
     state: Mutex<State>,
     added: Notify,
-    /// A name was asked for that is out.
-    again: Notify,
+    /// A name was added that a worker is processing.
+    dirty: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     ready: VecDeque<Arc<str>>,
     is_ready: HashSet<Arc<str>>,
-    out: HashSet<Arc<str>>,
-    again: HashSet<Arc<str>>,
-    later: BTreeSet<(Instant, Arc<str>)>,
+    processing: HashSet<Arc<str>>,
+    dirty: HashSet<Arc<str>>,
+    delayed: BTreeSet<(Instant, Arc<str>)>,
     due: HashMap<Arc<str>, Instant>,
 }
 
 impl Queue {
-    /// Asks for `name` now.
     pub fn add(&self, name: &Arc<str>) {
         let mut state = self.lock();
-        if state.out.contains(name) {
-            state.again.insert(name.clone());
-            self.again.notify_waiters();
+        if state.processing.contains(name) {
+            state.dirty.insert(name.clone());
+            self.dirty.notify_waiters();
         } else if state.is_ready.insert(name.clone()) {
             state.ready.push_back(name.clone());
             self.added.notify_one();
         }
     }
 
-    /// Asks for `name` at a time. Of several times the earliest counts.
+    /// Adds `name` at a time. Of several times, the earliest counts.
     pub fn add_at(&self, name: &Arc<str>, at: Instant) {
         let mut state = self.lock();
         if let Some(before) = state.due.get(name).copied() {
             if before <= at {
                 return;
             }
-            state.later.remove(&(before, name.clone()));
+            state.delayed.remove(&(before, name.clone()));
         }
         state.due.insert(name.clone(), at);
-        state.later.insert((at, name.clone()));
+        state.delayed.insert((at, name.clone()));
         self.added.notify_one();
     }
 
-    /// The next name; [`Queue::done`] must follow. For one caller at a time; safe to drop and call
-    /// again.
+    /// Returns the next name; [`Queue::done`] must follow. For one caller at a time. Cancel safe.
     pub async fn next(&self) -> Arc<str> {
         loop {
             let due = {
                 let mut state = self.lock();
                 if state.promote(Instant::now()) {
-                    self.again.notify_waiters();
+                    self.dirty.notify_waiters();
                 }
                 if let Some(name) = state.ready.pop_front() {
                     state.is_ready.remove(&name);
-                    state.out.insert(name.clone());
+                    state.processing.insert(name.clone());
                     return name;
                 }
-                state.later.first().map(|(at, _)| *at)
+                state.delayed.first().map(|(at, _)| *at)
             };
             match due {
                 Some(due) => tokio::select! {
@@ -83,33 +81,32 @@ impl Queue {
         }
     }
 
-    /// Waits until a name that is out is asked for. Who hears that takes it upon himself: it does not come
-    /// again because of it.
-    pub async fn asked_for_again(&self, name: &Arc<str>) {
+    /// Waits until a name is added that a worker is processing. The caller handles that addition: the
+    /// queue does not return the name again for it.
+    pub async fn added_again(&self, name: &Arc<str>) {
         loop {
-            let mut asked = std::pin::pin!(self.again.notified());
-            // From here on nothing is missed.
+            let mut asked = std::pin::pin!(self.dirty.notified());
+            // No notification is lost from here on.
             asked.as_mut().enable();
-            if self.lock().again.remove(name) {
+            if self.lock().dirty.remove(name) {
                 return;
             }
             asked.await;
         }
     }
 
-    /// Says that a name that was handed out has been looked at.
     pub fn done(&self, name: &Arc<str>) {
-        let again = {
+        let dirty = {
             let mut state = self.lock();
-            state.out.remove(name);
-            state.again.remove(name)
+            state.processing.remove(name);
+            state.dirty.remove(name)
         };
-        if again {
+        if dirty {
             self.add(name);
         }
     }
 
-    /// How many names wait now.
+    /// Number of names that are due.
     pub fn depth(&self) -> usize {
         self.lock().ready.len()
     }
@@ -120,20 +117,20 @@ impl Queue {
 }
 
 impl State {
-    /// Moves what is due to what is ready; says whether some of it is out.
+    /// Moves due names to the ready list. Returns whether a worker is processing one of them.
     fn promote(&mut self, now: Instant) -> bool {
-        let mut is_out = false;
-        while self.later.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, name)) = self.later.pop_first() else { break };
+        let mut is_processing = false;
+        while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, name)) = self.delayed.pop_first() else { break };
             self.due.remove(&name);
-            if self.out.contains(&name) {
-                is_out = true;
-                self.again.insert(name);
+            if self.processing.contains(&name) {
+                is_processing = true;
+                self.dirty.insert(name);
             } else if self.is_ready.insert(name.clone()) {
                 self.ready.push_back(name);
             }
         }
-        is_out
+        is_processing
     }
 }
 
@@ -148,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_name_asked_for_many_times_comes_once() {
+    async fn a_name_added_many_times_is_returned_once() {
         let queue = Queue::default();
         for _ in 0..3 {
             queue.add(&name("a"));
@@ -158,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_name_that_is_out_comes_again_only_after_it_is_done() {
+    async fn a_name_in_progress_is_returned_again_only_after_it_is_done() {
         let queue = Queue::default();
         queue.add(&name("a"));
         queue.next().await;
@@ -171,30 +168,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_a_name_out_hears_that_it_is_asked_for_and_takes_it_over() {
+    async fn a_worker_learns_that_its_name_was_added_again_and_handles_it() {
         let queue = Queue::default();
         queue.add(&name("a"));
         queue.add(&name("b"));
         queue.next().await;
         queue.next().await;
         let soon = Duration::from_secs(1);
-        assert!(tokio::time::timeout(soon, queue.asked_for_again(&name("a"))).await.is_err());
+        assert!(tokio::time::timeout(soon, queue.added_again(&name("a"))).await.is_err());
         queue.add(&name("b"));
-        assert!(tokio::time::timeout(soon, queue.asked_for_again(&name("a"))).await.is_err());
-        // Asked for before, and while somebody listens.
+        assert!(tokio::time::timeout(soon, queue.added_again(&name("a"))).await.is_err());
+        // Added before the wait, and during it.
         queue.add(&name("a"));
-        queue.asked_for_again(&name("a")).await;
-        let listening = async { queue.asked_for_again(&name("a")).await };
+        queue.added_again(&name("a")).await;
+        let listening = async { queue.added_again(&name("a")).await };
         let asking = async { queue.add(&name("a")) };
         let (heard, ()) = tokio::join!(tokio::time::timeout(soon, listening), asking);
         assert!(heard.is_ok());
         queue.done(&name("a"));
         queue.done(&name("b"));
-        assert_eq!((&*queue.next().await, queue.depth()), ("b", 0), "the other one was not heard");
+        assert_eq!(
+            (&*queue.next().await, queue.depth()),
+            ("b", 0),
+            "the other addition was not handled"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_several_times_the_earliest_counts() {
+    async fn the_earliest_of_several_times_counts() {
         let queue = Queue::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);

@@ -1,4 +1,4 @@
-//! Credentials as they change: in a Secret, in files, or in the configuration itself.
+//! Watches credentials in a Secret, in files, or in the configuration.
 
 use runtime::error_chain::error_chain;
 use std::{collections::BTreeMap, path::Path, time::Duration};
@@ -13,68 +13,67 @@ use vsphere::Credentials;
 
 use crate::configuration::{CredentialSource, Vcenter};
 
-/// How often files are looked at, and a failed watch is tried again.
-const RHYTHM: Duration = Duration::from_secs(5);
+/// How often files are read and a failed watch is retried.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What to do about a Secret that may not be read.
-const REMEDY: &str =
+const FORBIDDEN_FIX: &str =
     "; grant this account get, list and watch on that Secret, by a Role in its namespace";
 
-/// What is known of a vCenter's credentials.
 #[derive(Clone, Debug, Default)]
-pub enum Known {
-    /// Nothing yet.
+pub enum CredentialState {
+    /// Not read yet.
     #[default]
-    Nothing,
-    /// These.
-    These(Credentials),
-    /// There are none, and why.
+    Pending,
+    Usable(Credentials),
+    /// The reason why there are none.
     Unusable(String),
 }
 
 #[derive(Debug, Snafu)]
-enum Unusable {
+enum CredentialError {
     #[snafu(display("the directory {path} cannot be read"))]
     Directory { path: String, source: std::io::Error },
     #[snafu(display("the credentials cannot be used"))]
     Content { source: CredentialsError },
     #[snafu(display(
-        "`{key}` is a certificate, which this controller cannot log in with: give it a user and a password"
+        "`{key}` is a certificate, which this controller does not support: set a user and a password"
     ))]
     Certificate { key: String },
-    #[snafu(display("there is {present} but no {missing}: add that file"))]
+    #[snafu(display("{present} exists but {missing} does not: add that file"))]
     MissingFile { present: String, missing: String },
-    #[snafu(display(
-        "the credentials in the files of {path}, each a key of a Secret, cannot be used"
-    ))]
+    #[snafu(display("the credentials in the files of {path} cannot be used"))]
     Files { path: String, source: CredentialsError },
 }
 
-/// Follows the credentials of a vCenter into `known`, for ever. What was usable before stays in use
-/// while what is there now is not.
-pub async fn follow(vcenter: Vcenter, client: Client, known: watch::Sender<Known>) {
+/// Watches the credentials of a vCenter forever and sends them to `state`. Usable credentials stay in
+/// use while newer ones are unusable.
+pub async fn watch_credentials(
+    vcenter: Vcenter,
+    client: Client,
+    state: watch::Sender<CredentialState>,
+) {
     match &vcenter.credentials {
-        CredentialSource::Here(user, password) => {
-            tell(&known, Ok(Credentials::new(user.as_str(), password.expose())));
+        CredentialSource::Inline(user, password) => {
+            publish(&state, Ok(Credentials::new(user.as_str(), password.expose())));
             std::future::pending::<()>().await;
         }
         CredentialSource::Secret(namespace, name) => {
             let api = Api::<Secret>::namespaced(client, namespace);
-            follow_secret(&api, namespace, name, &vcenter.server, &known).await;
+            watch_secret(&api, namespace, name, &vcenter.server, &state).await;
         }
         CredentialSource::Directory(path) => loop {
-            tell(&known, from_directory(path, &vcenter.server).map_err(|e| error_chain(&e)));
-            sleep(RHYTHM).await;
+            publish(&state, from_directory(path, &vcenter.server).map_err(|e| error_chain(&e)));
+            sleep(POLL_INTERVAL).await;
         },
     }
 }
 
-async fn follow_secret(
+async fn watch_secret(
     api: &Api<Secret>,
     namespace: &str,
     name: &str,
     server: &str,
-    known: &watch::Sender<Known>,
+    state: &watch::Sender<CredentialState>,
 ) {
     loop {
         let mut changes = std::pin::pin!(watcher::watch_object(api.clone(), name).boxed());
@@ -84,29 +83,27 @@ async fn follow_secret(
                     let data = secret.data.unwrap_or_default().into_iter();
                     let data = data.map(|(key, value)| (key, value.0)).collect();
                     let read = from_data(&data, server);
-                    tell(
-                        known,
+                    publish(
+                        state,
                         read.map_err(|e| format!("Secret {namespace}/{name}: {}", error_chain(&e))),
                     );
                 }
                 Ok(Some(None)) => {
-                    tell(known, Err(format!("the Secret {namespace}/{name} does not exist")));
+                    publish(state, Err(format!("the Secret {namespace}/{name} does not exist")));
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    let remedy = if is_forbidden(&error) { REMEDY } else { "" };
-                    let why =
-                        format!("the Secret {namespace}/{name} cannot be read: {error}{remedy}");
-                    tell(known, Err(why));
-                    sleep(RHYTHM).await;
+                    let fix = if is_forbidden(&error) { FORBIDDEN_FIX } else { "" };
+                    let why = format!("the Secret {namespace}/{name} cannot be read: {error}{fix}");
+                    publish(state, Err(why));
+                    sleep(POLL_INTERVAL).await;
                 }
             }
         }
-        sleep(RHYTHM).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Whether the account may not read it.
 fn is_forbidden(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
     matches!(
@@ -116,27 +113,27 @@ fn is_forbidden(error: &watcher::Error) -> bool {
     )
 }
 
-/// Tells what is new. Trouble is told only to who has no credentials yet; others keep theirs.
-fn tell(known: &watch::Sender<Known>, now: Result<Credentials, String>) {
-    known.send_if_modified(|known| match (&*known, now) {
-        (Known::These(before), Ok(now)) if *before == now => false,
+/// Sends a change. An error is sent only if there are no usable credentials yet.
+fn publish(state: &watch::Sender<CredentialState>, now: Result<Credentials, String>) {
+    state.send_if_modified(|state| match (&*state, now) {
+        (CredentialState::Usable(before), Ok(now)) if *before == now => false,
         (_, Ok(now)) => {
-            *known = Known::These(now);
+            *state = CredentialState::Usable(now);
             true
         }
-        (Known::These(_), Err(why)) => {
-            tracing::warn!(why, "the credentials that were read before stay in use");
+        (CredentialState::Usable(_), Err(why)) => {
+            tracing::warn!(why, "the new credentials are unusable; the old ones stay in use");
             false
         }
-        (Known::Unusable(before), Err(why)) if *before == why => false,
+        (CredentialState::Unusable(before), Err(why)) if *before == why => false,
         (_, Err(why)) => {
-            *known = Known::Unusable(why);
+            *state = CredentialState::Unusable(why);
             true
         }
     });
 }
 
-fn from_data(data: &SecretData, server: &str) -> Result<Credentials, Unusable> {
+fn from_data(data: &SecretData, server: &str) -> Result<Credentials, CredentialError> {
     if let Some((key, _)) = data.iter().find(|(_, value)| value.starts_with(b"-----BEGIN ")) {
         return CertificateSnafu { key }.fail();
     }
@@ -145,11 +142,11 @@ fn from_data(data: &SecretData, server: &str) -> Result<Credentials, Unusable> {
     Ok(Credentials::new(credential.username.as_str(), credential.password.expose()))
 }
 
-fn from_directory(path: &Path, server: &str) -> Result<Credentials, Unusable> {
+fn from_directory(path: &Path, server: &str) -> Result<Credentials, CredentialError> {
     let shown = || path.display().to_string();
     let unreadable = |_: &mut std::io::Error| DirectorySnafu { path: shown() };
-    // A mounted Secret is a folder behind the link `..data`, which is turned to another one as a whole
-    // when the Secret changes. Files that were read through the link one by one could be of both.
+    // The kubelet mounts a Secret as a folder behind the link `..data` and replaces the link when the
+    // Secret changes. Reading each file through the link could mix two versions.
     let mounted = path.join("..data");
     let folder = if mounted.exists() {
         std::fs::canonicalize(&mounted).with_context(unreadable)?
@@ -167,10 +164,10 @@ fn from_directory(path: &Path, server: &str) -> Result<Credentials, Unusable> {
     }
     let file = |key: String| path.join(key).display().to_string();
     from_data(&data, server).map_err(|error| match error {
-        Unusable::Content { source: CredentialsError::Half { present, missing } } => {
-            Unusable::MissingFile { present: file(present), missing: file(missing) }
+        CredentialError::Content { source: CredentialsError::Half { present, missing } } => {
+            CredentialError::MissingFile { present: file(present), missing: file(missing) }
         }
-        Unusable::Content { source } => Unusable::Files { path: shown(), source },
+        CredentialError::Content { source } => CredentialError::Files { path: shown(), source },
         other => other,
     })
 }
@@ -179,12 +176,12 @@ fn from_directory(path: &Path, server: &str) -> Result<Credentials, Unusable> {
 mod tests {
     use super::*;
 
-    fn data(of: &[(&str, &str)]) -> SecretData {
-        of.iter().map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec())).collect()
+    fn data(entries: &[(&str, &str)]) -> SecretData {
+        entries.iter().map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec())).collect()
     }
 
     #[test]
-    fn every_form_of_user_and_password_of_the_upstream_controller_is_read() {
+    fn every_upstream_format_of_user_and_password_is_read() {
         let expected = Credentials::new("u", "p");
         for (what, content) in [
             ("by address", data(&[("vc.test.username", "u"), ("vc.test.password", "p\n")])),
@@ -207,8 +204,8 @@ mod tests {
         assert!(error.contains("`vc.test.username` is a certificate"), "{error}");
     }
 
-    /// A Secret as a kubelet mounts it: files in a folder of its own, a link to the folder, and links
-    /// through that one. A later Secret is another folder, to which the link is turned.
+    /// Mounts a Secret as the kubelet does: a folder for each version, the link `..data` to the current
+    /// one, and a link for each file through `..data`.
     fn mount(at: &Path, version: &str, files: &[(&str, &str)]) {
         use std::{fs, os::unix::fs::symlink};
         fs::create_dir_all(at.join(version)).unwrap();
@@ -220,10 +217,10 @@ mod tests {
         fs::rename(at.join("..data_tmp"), at.join("..data")).unwrap();
     }
 
-    /// An empty directory that goes with the test.
-    struct Directory(std::path::PathBuf);
+    /// Removed on drop.
+    struct TempDirectory(std::path::PathBuf);
 
-    impl Directory {
+    impl TempDirectory {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("ccm-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
@@ -232,7 +229,7 @@ mod tests {
         }
     }
 
-    impl Drop for Directory {
+    impl Drop for TempDirectory {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -242,14 +239,14 @@ mod tests {
     const PASS: &str = "vc.test.password";
 
     #[test]
-    fn files_are_read_plain_and_as_a_kubelet_mounts_them() {
-        let plain = Directory::new("plain");
+    fn plain_files_and_mounted_secrets_are_read() {
+        let plain = TempDirectory::new("plain");
         std::fs::write(plain.0.join(USER), "u\n").unwrap();
         std::fs::write(plain.0.join(PASS), "p\n").unwrap();
-        // A folder is no key of a Secret.
+        // A folder is not a key.
         std::fs::create_dir(plain.0.join("lost+found")).unwrap();
         assert_eq!(from_directory(&plain.0, "vc.test").unwrap(), Credentials::new("u", "p"));
-        let mounted = Directory::new("mounted");
+        let mounted = TempDirectory::new("mounted");
         mount(&mounted.0, "..1", &[(USER, "u"), (PASS, "p")]);
         assert_eq!(from_directory(&mounted.0, "vc.test").unwrap(), Credentials::new("u", "p"));
         mount(&mounted.0, "..2", &[(USER, "u"), (PASS, "new")]);
@@ -257,8 +254,8 @@ mod tests {
     }
 
     #[test]
-    fn a_user_and_a_password_are_never_of_two_secrets() {
-        let directory = Directory::new("swapped");
+    fn user_and_password_are_never_from_two_versions() {
+        let directory = TempDirectory::new("swapped");
         mount(&directory.0, "..1", &[(USER, "user-1"), (PASS, "pass-1")]);
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -272,22 +269,22 @@ mod tests {
             });
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 let read = from_directory(&directory.0, "vc.test").unwrap();
-                let of = read.user().strip_prefix("user-").unwrap().to_owned();
-                assert_eq!(read, Credentials::new(read.user(), format!("pass-{of}").as_str()));
+                let version = read.user().strip_prefix("user-").unwrap().to_owned();
+                assert_eq!(read, Credentials::new(read.user(), format!("pass-{version}").as_str()));
             }
         });
     }
 
     #[test]
-    fn a_file_that_is_missing_or_empty_is_named() {
-        let directory = Directory::new("half");
+    fn the_error_names_a_missing_or_empty_file() {
+        let directory = TempDirectory::new("half");
         let error = |files: &[(&str, &str)], version: &str| {
             mount(&directory.0, version, files);
             error_chain(&from_directory(&directory.0, "vc.test").unwrap_err())
         };
         let path = directory.0.display();
         let missing = error(&[(USER, "u")], "..1");
-        let expected = format!("there is {path}/{USER} but no {path}/{PASS}: add that file");
+        let expected = format!("{path}/{USER} exists but {path}/{PASS} does not: add that file");
         assert_eq!(missing, expected);
         let empty = error(&[(USER, "u"), (PASS, "\n")], "..2");
         assert!(empty.contains(&path.to_string()) && empty.contains(PASS), "{empty}");
@@ -300,12 +297,12 @@ mod tests {
     }
 
     #[test]
-    fn trouble_never_takes_away_what_was_usable() {
-        let (known, seen) = watch::channel(Known::Nothing);
-        tell(&known, Err("no Secret".into()));
-        assert!(matches!(&*seen.borrow(), Known::Unusable(_)));
-        tell(&known, Ok(Credentials::new("u", "p")));
-        tell(&known, Err("the Secret was deleted".into()));
-        assert!(matches!(&*seen.borrow(), Known::These(_)));
+    fn an_error_never_replaces_usable_credentials() {
+        let (state, seen) = watch::channel(CredentialState::Pending);
+        publish(&state, Err("no Secret".into()));
+        assert!(matches!(&*seen.borrow(), CredentialState::Unusable(_)));
+        publish(&state, Ok(Credentials::new("u", "p")));
+        publish(&state, Err("the Secret was deleted".into()));
+        assert!(matches!(&*seen.borrow(), CredentialState::Usable(_)));
     }
 }

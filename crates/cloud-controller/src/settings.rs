@@ -1,4 +1,4 @@
-//! The command line: the flags of the Kubernetes cloud controller framework, by their names.
+//! The command line, with the flag names of the Kubernetes cloud controller framework.
 
 mod duration;
 
@@ -15,8 +15,7 @@ use snafu::{ResultExt as _, Snafu};
 pub use self::duration::GoDuration;
 use crate::{catalogue::Scope, initialise, lifecycle::Policy};
 
-/// Tags are read no more often than this.
-const SHORTEST_TAG_PERIOD: Duration = Duration::from_secs(1);
+const MIN_TAG_PERIOD: Duration = Duration::from_secs(1);
 
 /// The vSphere cloud controller manager.
 #[derive(Debug, Clone, Parser)]
@@ -30,31 +29,31 @@ pub struct Flags {
     #[arg(long, env = "CCM_CLOUD_CONFIG")]
     pub cloud_config: Option<PathBuf>,
 
-    /// Which provider; only `vsphere` is served.
+    /// The cloud provider; only `vsphere` is supported.
     #[arg(long, default_value = "vsphere")]
     pub cloud_provider: String,
 
-    /// A kubeconfig, where this does not run in a pod.
+    /// Kubeconfig, if the controller does not run in a pod.
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Which controllers run: `*`, names, and `-name` to leave one out.
+    /// The controllers to run: `*`, names, and `-name` to exclude one.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
     pub controllers: Vec<String>,
 
-    /// Nodes looked at at the same time.
+    /// Number of nodes synced at the same time.
     #[arg(long, env = "CCM_CONCURRENT_NODE_SYNCS", default_value_t = 16)]
     pub concurrent_node_syncs: usize,
 
-    /// Labels for every node when it is initialised: `key=value,...`.
+    /// Labels that every node gets when it is initialised: `key=value,...`.
     #[arg(long, env = "CCM_NODE_LABELS", default_value = "")]
     pub node_labels: String,
 
-    /// Only machines below these folders are nodes: inventory paths such as `/DC0/vm/k8s`.
+    /// Only VMs below these folders are nodes: inventory paths such as `/DC0/vm/k8s`.
     #[arg(long, env = "CCM_VM_FOLDERS", value_delimiter = ',')]
     pub vm_folders: Vec<String>,
 
-    /// Only machines on these clusters are nodes.
+    /// Only VMs on these clusters are nodes.
     #[arg(long, env = "CCM_VM_CLUSTERS", value_delimiter = ',')]
     pub vm_clusters: Vec<String>,
 
@@ -62,81 +61,81 @@ pub struct Flags {
     #[arg(long, env = "CCM_REQUIRE_ZONES", num_args = 0..=1, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
     pub require_zones: bool,
 
-    /// Let zone, region and instance type labels follow the machine after initialisation.
+    /// Update the zone, region and instance type labels when the VM changes after initialisation.
     #[arg(long, env = "CCM_REFRESH_LABELS", num_args = 0..=1, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
     pub refresh_labels: bool,
 
-    /// How often tags are read again: once a second at most.
+    /// How often to read tags; at most once per second.
     #[arg(long, env = "CCM_TAG_REFRESH_PERIOD", default_value = "4m")]
     pub tag_refresh_period: GoDuration,
 
-    /// How long a machine must be gone before its node is deleted.
+    /// How long a VM must be gone before its node is deleted.
     #[arg(long, env = "CCM_NODE_DELETION_DELAY", default_value = "30s")]
     pub node_deletion_delay: GoDuration,
 
-    /// The most nodes deleted within the window; 0 for none at all.
+    /// The most nodes deleted within the window; 0 deletes none.
     #[arg(long, env = "CCM_NODE_DELETION_LIMIT", default_value_t = 20)]
     pub node_deletion_limit: usize,
 
-    /// The time the limit is for.
+    /// The period of the limit.
     #[arg(long, env = "CCM_NODE_DELETION_WINDOW", default_value = "10m")]
     pub node_deletion_window: GoDuration,
 
-    /// More than this percentage of all nodes without a machine at once is an accident: none is
-    /// deleted then. Three may always go.
+    /// If more than this percentage of all nodes lose their VM at once, none of them is deleted. Three
+    /// are always allowed.
     #[arg(long, env = "CCM_NODE_DELETION_SHARE", default_value_t = 30)]
     pub node_deletion_share: usize,
 
-    /// Also taint nodes of powered-off machines `out-of-service`, so that their volumes move at once.
+    /// Also taint nodes of powered-off VMs `out-of-service`, so that their volumes move at once.
     #[arg(long, env = "CCM_OUT_OF_SERVICE_TAINT", num_args = 0..=1, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
     pub out_of_service_taint: bool,
 
-    /// The longest pause before a vCenter that failed is tried again.
+    /// The longest pause before the controller tries a failed vCenter again.
     #[arg(long, env = "CCM_VCENTER_RETRY_PERIOD", default_value = "30s")]
     pub vcenter_retry_period: GoDuration,
 
-    /// How long vCenter may take for the answer to one call.
+    /// Timeout for one vCenter call.
     #[arg(long, env = "CCM_VCENTER_CALL_TIMEOUT", default_value = "1m")]
     pub vcenter_call_timeout: GoDuration,
 
-    /// Where `/metrics`, `/livez` and `/readyz` are served.
+    /// The address of `/metrics`, `/livez` and `/readyz`.
     #[arg(long, env = "CCM_BIND_ADDRESS", default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
 
-    /// Their port; 0 for none.
+    /// The port of these endpoints; 0 disables them.
     #[arg(long, env = "CCM_SECURE_PORT", default_value_t = 10258)]
     pub secure_port: u16,
 
-    /// Whether several instances elect a leader.
+    /// Elect a leader among several instances.
     #[arg(long, num_args = 0..=1, default_value = "true", default_missing_value = "true", action = ArgAction::Set)]
     pub leader_elect: bool,
     /// How long a lease is valid.
     #[arg(long, default_value = "15s")]
     pub leader_elect_lease_duration: GoDuration,
-    /// How long a leader leads without renewal.
+    /// How long a leader keeps leading without renewal.
     #[arg(long, default_value = "10s")]
     pub leader_elect_renew_deadline: GoDuration,
-    /// The pause between two tries.
+    /// The pause between two attempts.
     #[arg(long, default_value = "2s")]
     pub leader_elect_retry_period: GoDuration,
-    /// The lease.
+    /// The name of the lease.
     #[arg(long, default_value = "cloud-controller-manager")]
     pub leader_elect_resource_name: String,
-    /// The lease's namespace.
+    /// The namespace of the lease.
     #[arg(long, default_value = "kube-system")]
     pub leader_elect_resource_namespace: String,
 
-    /// How much is logged: 0 to 2 is `info`, 3 and 4 `debug`, more is `trace`.
+    /// Log verbosity: 0 to 2 is `info`, 3 and 4 `debug`, more is `trace`.
     #[arg(long = "v", short = 'v', default_value_t = 0)]
     pub verbosity: u8,
-    /// What is logged, by module: `info,vsphere=debug`. Beats `--v`.
+    /// Log filter by module: `info,vsphere=debug`. Takes precedence over `--v`.
     #[arg(long, env = "CCM_LOG")]
     pub log: Option<String>,
-    /// `json` or `human`; by the terminal if not given.
+    /// `json` or `human`; by default, `human` on a terminal.
     #[arg(long, env = "CCM_LOG_FORMAT")]
     pub log_format: Option<String>,
 
-    /// Say which machine a node is, which addresses it gets and why, and exit.
+    /// Explain which VM a node is and which addresses it gets, and exit.
     #[arg(long, value_name = "NODE")]
     pub explain_node: Option<String>,
 
@@ -145,30 +144,29 @@ pub struct Flags {
     pub version: bool,
 }
 
-/// Why the command line cannot be used.
 #[derive(Debug, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum SettingsError {
     #[snafu(display("{source}"))]
     Flags { source: clap::Error },
-    #[snafu(display("--cloud-provider={given}: this controller serves `vsphere` only"))]
+    #[snafu(display("--cloud-provider={given}: this controller supports only `vsphere`"))]
     Provider { given: String },
     #[snafu(display("--concurrent-node-syncs must be at least 1"))]
     NoWorkers,
-    #[snafu(display("--node-labels: `{part}` is no label; write key=value,key=value"))]
+    #[snafu(display("--node-labels: `{part}` is not a label; write key=value,key=value"))]
     Label { part: String },
-    #[snafu(display("--controllers: there is no `{name}`; there are {}", NODE[0].to_owned() + " and " + LIFECYCLE[0]))]
+    #[snafu(display("--controllers: unknown controller `{name}`; use {}", NODE[0].to_owned() + " and " + LIFECYCLE[0]))]
     Controller { name: String },
 }
 
 const NODE: [&str; 2] = ["cloud-node-controller", "cloud-node"];
 const LIFECYCLE: [&str; 2] = ["cloud-node-lifecycle-controller", "cloud-node-lifecycle"];
-/// Controllers of the framework that are not here.
-const ELSEWHERE: [&str; 4] = ["service-lb-controller", "service", "node-route-controller", "route"];
+/// Controllers of the framework that this controller does not have.
+const UPSTREAM_ONLY: [&str; 4] =
+    ["service-lb-controller", "service", "node-route-controller", "route"];
 
-/// Flags of the framework that have no meaning here, and whether each takes a value. They are
-/// accepted, so that a manifest needs no change, and named in a warning.
-const WITHOUT_MEANING: &[(&str, bool)] = &[
+/// Flags of the framework without effect here, and whether each takes a value. The controller accepts
+/// them, so that a manifest needs no change, and lists them in a warning.
+const IGNORED_FLAGS: &[(&str, bool)] = &[
     ("master", true),
     ("cert-dir", true),
     ("cluster-name", true),
@@ -246,25 +244,20 @@ const WITHOUT_MEANING: &[(&str, bool)] = &[
     ("skip-headers", false),
 ];
 
-/// The command line, understood.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// All flags.
     pub flags: Flags,
-    /// Flags that were given and have no meaning here.
-    pub without_meaning: Vec<String>,
-    /// Whether nodes are initialised and kept.
+    /// Flags that were given and have no effect here.
+    pub ignored_flags: Vec<String>,
     pub node_controller: bool,
-    /// Whether nodes are tainted and deleted.
     pub lifecycle_controller: bool,
-    /// Labels for every node.
     pub extra_labels: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// Reads the command line. The first argument is the program.
+    /// The first argument is the program.
     pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Self, SettingsError> {
-        let (arguments, without_meaning) = sort(arguments);
+        let (arguments, ignored_flags) = split_ignored(arguments);
         let flags = Flags::try_parse_from(arguments).context(FlagsSnafu)?;
         if flags.cloud_provider != "vsphere" {
             return ProviderSnafu { given: flags.cloud_provider }.fail();
@@ -274,39 +267,35 @@ impl Settings {
         }
         let (node_controller, lifecycle_controller) = controllers(&flags.controllers)?;
         let extra_labels = initialise::allowed_extra_labels(labels(&flags.node_labels)?);
-        Ok(Self { flags, without_meaning, node_controller, lifecycle_controller, extra_labels })
+        Ok(Self { flags, ignored_flags, node_controller, lifecycle_controller, extra_labels })
     }
 
-    /// Where to serve; `None` for nowhere.
     pub fn address(&self) -> Option<SocketAddr> {
         let port = self.flags.secure_port;
         (port != 0).then(|| SocketAddr::new(self.flags.bind_address, port))
     }
 
-    /// When nodes are tainted and deleted.
     pub fn policy(&self, skip_deletion: bool) -> Policy {
         Policy {
             skip_deletion,
             delay: self.flags.node_deletion_delay.0,
-            most: self.flags.node_deletion_limit,
+            limit: self.flags.node_deletion_limit,
             window: self.flags.node_deletion_window.0,
             share: self.flags.node_deletion_share,
             out_of_service: self.flags.out_of_service_taint,
         }
     }
 
-    /// How often tags are read again, whatever the flag says: not without pause.
+    /// At least [`MIN_TAG_PERIOD`], whatever the flag's value is.
     pub fn tag_period(&self) -> Duration {
-        self.flags.tag_refresh_period.0.max(SHORTEST_TAG_PERIOD)
+        self.flags.tag_refresh_period.0.max(MIN_TAG_PERIOD)
     }
 
-    /// Which machines may be nodes.
     pub fn scope(&self) -> Scope {
         let (folders, clusters) = (self.flags.vm_folders.clone(), self.flags.vm_clusters.clone());
         Scope { folders, clusters }
     }
 
-    /// What `--v` and `--log` say together.
     pub fn log_filter(&self) -> String {
         self.flags.log.clone().unwrap_or_else(|| {
             match self.flags.verbosity {
@@ -319,31 +308,29 @@ impl Settings {
     }
 }
 
-/// Takes the flags without meaning out.
-fn sort(arguments: impl IntoIterator<Item = String>) -> (Vec<String>, Vec<String>) {
-    let (mut kept, mut out) = (Vec::new(), Vec::new());
+fn split_ignored(arguments: impl IntoIterator<Item = String>) -> (Vec<String>, Vec<String>) {
+    let (mut kept, mut ignored) = (Vec::new(), Vec::new());
     let mut arguments = arguments.into_iter().peekable();
     while let Some(argument) = arguments.next() {
         let name = argument.strip_prefix("--").map(|rest| rest.split('=').next().unwrap_or(rest));
-        match WITHOUT_MEANING.iter().find(|(known, _)| Some(*known) == name) {
+        match IGNORED_FLAGS.iter().find(|(known, _)| Some(*known) == name) {
             None => kept.push(argument),
             Some((known, takes_value)) => {
                 if *takes_value && !argument.contains('=') {
                     arguments.next_if(|next| !next.starts_with("--"));
                 }
-                out.push((*known).to_owned());
+                ignored.push((*known).to_owned());
             }
         }
     }
-    (kept, out)
+    (kept, ignored)
 }
 
-/// Which of the two controllers run.
 fn controllers(list: &[String]) -> Result<(bool, bool), SettingsError> {
     let known = |name: &str| NODE.contains(&name) || LIFECYCLE.contains(&name);
     for item in list {
         let name = item.trim_start_matches('-');
-        if name != "*" && !known(name) && !ELSEWHERE.contains(&name) {
+        if name != "*" && !known(name) && !UPSTREAM_ONLY.contains(&name) {
             return ControllerSnafu { name }.fail();
         }
     }
@@ -362,7 +349,7 @@ fn labels(text: &str) -> Result<BTreeMap<String, String>, SettingsError> {
     parts
         .map(|part| match part.split_once('=') {
             Some((key, value))
-                if !key.is_empty() && (value.is_empty() || crate::zones::is_label(value)) =>
+                if !key.is_empty() && (value.is_empty() || crate::zones::is_label_value(value)) =>
             {
                 Ok((key.trim().to_owned(), value.trim().to_owned()))
             }
@@ -381,19 +368,19 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_of_the_upstream_manifest_are_understood() {
+    fn the_arguments_of_the_upstream_manifest_are_accepted() {
         let settings =
             read("--cloud-provider=vsphere --v=2 --cloud-config=/etc/cloud/vsphere.conf").unwrap();
         assert_eq!(settings.flags.cloud_config, Some("/etc/cloud/vsphere.conf".into()));
         assert!(settings.node_controller && settings.lifecycle_controller);
         assert_eq!(settings.log_filter(), "info");
-        assert!(settings.without_meaning.is_empty());
+        assert!(settings.ignored_flags.is_empty());
         assert_eq!(settings.address(), Some("0.0.0.0:10258".parse().unwrap()));
         assert_eq!(settings.flags.leader_elect_lease_duration.0.as_secs(), 15);
     }
 
     #[test]
-    fn tags_are_never_read_without_pause() {
+    fn tags_are_read_at_most_once_per_second() {
         for (flag, seconds) in [("0", 1), ("10ms", 1), ("1s", 1), ("90s", 90)] {
             let settings = read(&format!("--tag-refresh-period={flag}")).unwrap();
             assert_eq!(settings.tag_period().as_secs(), seconds, "{flag}");
@@ -401,14 +388,14 @@ mod tests {
     }
 
     #[test]
-    fn flags_without_meaning_are_named_and_do_no_harm() {
+    fn flags_without_effect_are_accepted_and_listed() {
         let settings = read(
             "--kube-api-qps=50 --node-status-update-frequency 5m --allocate-node-cidrs --leader-elect=false \
              --use-service-account-credentials --tls-min-version VersionTLS12 --secure-port 0",
         )
         .unwrap();
         assert_eq!(
-            settings.without_meaning,
+            settings.ignored_flags,
             [
                 "kube-api-qps",
                 "node-status-update-frequency",
@@ -426,7 +413,7 @@ mod tests {
         );
         let settings = settings.unwrap();
         assert_eq!(
-            settings.without_meaning,
+            settings.ignored_flags,
             [
                 "disable-http2-serving",
                 "tls-curve-preferences",
@@ -440,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_are_chosen_as_the_framework_does() {
+    fn controllers_are_selected_as_in_the_framework() {
         for (list, node, lifecycle) in [
             ("*", true, true),
             ("*,-cloud-node-lifecycle", true, false),
@@ -459,12 +446,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_cause() {
         for (arguments, why) in [
-            ("--cloud-provider=aws", "serves `vsphere` only"),
-            ("--controllers=nodes", "there is no `nodes`"),
+            ("--cloud-provider=aws", "supports only `vsphere`"),
+            ("--controllers=nodes", "unknown controller `nodes`"),
             ("--concurrent-node-syncs=0", "at least 1"),
-            ("--node-labels=a", "`a` is no label"),
+            ("--node-labels=a", "`a` is not a label"),
             ("--no-such-flag", "unexpected argument"),
             ("--node-deletion-delay=soon", "soon"),
         ] {
@@ -474,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_labels_are_read_and_reserved_ones_left_out() {
+    fn reserved_extra_labels_are_ignored() {
         let settings = read("--node-labels=site=a,node.kubernetes.io/x=y,empty=").unwrap();
         let expected = [("empty", ""), ("site", "a")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         assert_eq!(settings.extra_labels, expected.into());

@@ -1,15 +1,15 @@
-//! Nodes and machines for the tables of the unit tests.
+//! Nodes and VMs for unit tests.
 
 use std::net::IpAddr;
 
 use vsphere::MoRef;
 
-use crate::model::{Address, AddressKind, Guest, Interface, Node, Place, Power, VirtualMachine};
+use crate::model::{Address, AddressKind, Guest, Interface, Node, Power, VirtualMachine, VmRef};
 
-/// A running machine with one address, in `vc.test`.
+/// A running VM with one address, in `vc.test`.
 pub(crate) fn vm(name: &str) -> VirtualMachine {
     VirtualMachine {
-        place: Place {
+        vm_ref: VmRef {
             vcenter: "vc.test".into(),
             vm: MoRef::new("VirtualMachine", format!("vm-{name}")),
         },
@@ -31,20 +31,20 @@ pub(crate) fn vm(name: &str) -> VirtualMachine {
     }
 }
 
-/// An interface with a device behind it.
 pub(crate) fn interface(network: &str, addresses: &[&str]) -> Interface {
     let addresses = addresses.iter().map(|a| a.parse::<IpAddr>().unwrap()).collect();
     Interface { network: network.into(), device: 4000, addresses }
 }
 
-/// A Ready node without anything.
+/// A Ready node with no other fields set.
 pub(crate) fn node(name: &str) -> Node {
     Node { name: name.into(), uid: format!("uid-{name}").into(), ready: true, ..Node::default() }
 }
 
 /// Addresses from `Hostname a`, `InternalIP b`, ...
-pub(crate) fn addresses(of: &[&str]) -> Vec<Address> {
-    of.iter()
+pub(crate) fn addresses(texts: &[&str]) -> Vec<Address> {
+    texts
+        .iter()
         .map(|text| {
             let (kind, address) = text.split_once(' ').unwrap();
             let kind = match kind {

@@ -1,4 +1,4 @@
-//! All vCenters together: looked at as one, each on its own.
+//! The vCenter pool: all configured vCenters, searched as one and connected independently.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -12,14 +12,14 @@ use vsphere::{BiosUuid, InstanceUuid};
 
 use crate::{
     catalogue::{Catalogue, TagTable},
-    configuration::Configuration,
-    identity::Directory,
-    model::{Place, VirtualMachine},
-    pooled_vcenter::{Common, PooledVcenter},
+    configuration::{Configuration, Vcenter},
+    identity::VmLookup,
+    model::{VirtualMachine, VmRef},
+    pooled_vcenter::{PooledVcenter, SharedSettings},
     zones::{self, Zones},
 };
 
-/// The vCenters that are followed. Clones are one.
+/// Clones share one pool.
 #[derive(Clone, Default)]
 pub struct VcenterPool {
     state: Arc<RwLock<State>>,
@@ -28,94 +28,92 @@ pub struct VcenterPool {
 #[derive(Default)]
 struct State {
     configuration: Option<Arc<Configuration>>,
-    /// Why the configuration that should be in use is not.
-    unusable: Option<String>,
-    pooled_vcenters: BTreeMap<Arc<str>, Serving>,
-    /// Whom members give way to once it is followed.
-    coming: BTreeMap<Arc<str>, Serving>,
+    /// Why the configuration on disk is not in use.
+    configuration_problem: Option<String>,
+    pooled_vcenters: BTreeMap<Arc<str>, PoolEntry>,
+    /// Replacements of pooled vCenters, until their inventory is live.
+    pending: BTreeMap<Arc<str>, PoolEntry>,
 }
 
-/// A member and what ends it.
 #[derive(Clone)]
-struct Serving {
+struct PoolEntry {
     pooled: Arc<PooledVcenter>,
     stop: CancellationToken,
 }
 
-/// The tasks behind a fleet; all end when this is dropped.
+/// Runs the tasks of a vCenter pool; dropping it ends them all.
 pub struct PoolSupervisor {
     pool: VcenterPool,
     tasks: JoinSet<()>,
 }
 
 impl VcenterPool {
-    /// The configuration in use.
     pub fn configuration(&self) -> Option<Arc<Configuration>> {
         self.read().configuration.clone()
     }
 
-    /// Why the configuration on disk is not the one in use, if it is not.
-    pub fn unusable(&self) -> Option<String> {
-        self.read().unusable.clone()
+    pub fn configuration_problem(&self) -> Option<String> {
+        self.read().configuration_problem.clone()
     }
 
-    /// Notes whether the configuration on disk can be used.
-    pub fn note_configuration(&self, unusable: Option<String>) {
-        self.write().unusable = unusable;
+    pub fn set_configuration_problem(&self, configuration_problem: Option<String>) {
+        self.write().configuration_problem = configuration_problem;
     }
 
-    /// The members in service.
     pub fn pooled_vcenters(&self) -> Vec<Arc<PooledVcenter>> {
-        self.read().pooled_vcenters.values().map(|serving| serving.pooled.clone()).collect()
+        self.read().pooled_vcenters.values().map(|entry| entry.pooled.clone()).collect()
     }
 
-    /// The member with this name.
     pub fn pooled(&self, name: &str) -> Option<Arc<PooledVcenter>> {
-        self.read().pooled_vcenters.get(name).map(|serving| serving.pooled.clone())
+        self.read().pooled_vcenters.get(name).map(|entry| entry.pooled.clone())
     }
 
-    /// What keeps the view from being whole: every vCenter that is not followed, with the reason.
-    pub fn troubles(&self) -> Vec<(Arc<str>, String)> {
+    /// Every vCenter whose inventory is not current, with the reason.
+    pub fn problems(&self) -> Vec<(Arc<str>, String)> {
         let state = self.read();
-        let coming = state.coming.iter().map(|(name, serving)| {
-            let why = serving.pooled.trouble().unwrap_or_else(|| "about to be".into());
-            (name.clone(), format!("its new settings are not in use yet: {why}"))
+        let pending = state.pending.iter().map(|(name, entry)| {
+            let why = entry.pooled.problem().unwrap_or_else(|| "they are about to be used".into());
+            (name.clone(), format!("the new settings are not in use yet: {why}"))
         });
-        let own = state.pooled_vcenters.values().map(|serving| &serving.pooled);
-        let own = own.filter_map(|m| Some((m.name().clone(), m.trouble()?)));
-        let mut all: Vec<(Arc<str>, String)> = own.chain(coming).collect();
+        let own = state.pooled_vcenters.values().map(|entry| &entry.pooled);
+        let own = own.filter_map(|m| Some((m.name().clone(), m.problem()?)));
+        let mut all: Vec<(Arc<str>, String)> = own.chain(pending).collect();
         if state.pooled_vcenters.is_empty() && all.is_empty() {
             all.push(("vCenter".into(), "none is configured".into()));
         }
         all
     }
 
-    /// Whether one is still on its way to be followed for the first time.
+    /// Whether a vCenter neither connected nor failed yet.
     pub fn is_starting(&self) -> bool {
         let state = self.read();
         state.configuration.is_none()
             || state.pooled_vcenters.values().any(|s| s.pooled.is_starting())
     }
 
-    /// Zone and region of a machine; `None` before the tags that decide were read. The machine's own are asked
-    /// for only where they count; who waits for them is told by the member's signal.
+    /// Zone and region of a VM; `None` until the tags that decide are read. The VM's own tags are read
+    /// only if they count; the pooled vCenter then sends a signal.
     pub fn zones(&self, vm: &VirtualMachine) -> Option<Zones> {
         let configuration = self.configuration()?;
         let wanted = &configuration.categories;
         if wanted.is_empty() {
             return Some(Zones::default());
         }
-        let (pooled, place) = (self.pooled(&vm.place.vcenter)?, &vm.place.vm);
-        let ways_by = |tags: &TagTable| pooled.look(|c| c.ways(place, tags));
-        let mut ways = ways_by(&*pooled.tags()?)?;
-        if !zones::is_decided_above(&ways, wanted) {
-            ways = ways_by(&*pooled.tags_with(place)?)?;
+        let (pooled, vm_ref) = (self.pooled(&vm.vm_ref.vcenter)?, &vm.vm_ref.vm);
+        let paths_with = |tags: &TagTable| pooled.with_catalogue(|c| c.paths(vm_ref, tags));
+        let mut paths = paths_with(&*pooled.tags()?)?;
+        if !zones::is_decided_without_vm_tags(&paths, wanted) {
+            paths = paths_with(&*pooled.tags_including(vm_ref)?)?;
         }
-        Some(zones::choose(&ways, wanted))
+        Some(zones::choose(&paths, wanted))
     }
 
-    fn all<T>(&self, look: impl Fn(&Catalogue<'_>) -> Vec<T>) -> Vec<T> {
-        self.pooled_vcenters().iter().filter_map(|pooled| pooled.look(&look)).flatten().collect()
+    fn search<T>(&self, find: impl Fn(&Catalogue<'_>) -> Vec<T>) -> Vec<T> {
+        self.pooled_vcenters()
+            .iter()
+            .filter_map(|pooled| pooled.with_catalogue(&find))
+            .flatten()
+            .collect()
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
@@ -127,129 +125,148 @@ impl VcenterPool {
     }
 }
 
-impl Directory for VcenterPool {
-    fn at(&self, place: &Place) -> Option<VirtualMachine> {
-        self.pooled(&place.vcenter)?.look(|c| c.at(&place.vm))?
+impl VmLookup for VcenterPool {
+    fn at(&self, vm_ref: &VmRef) -> Option<VirtualMachine> {
+        self.pooled(&vm_ref.vcenter)?.with_catalogue(|c| c.at(&vm_ref.vm))?
     }
     fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<VirtualMachine> {
-        self.all(|c| c.with_bios_uuid(uuid))
+        self.search(|c| c.with_bios_uuid(uuid))
     }
     fn with_instance_uuid(&self, uuid: InstanceUuid) -> Vec<VirtualMachine> {
-        self.all(|c| c.with_instance_uuid(uuid))
+        self.search(|c| c.with_instance_uuid(uuid))
     }
     fn with_dns_name(&self, name: &str) -> Vec<VirtualMachine> {
-        self.all(|c| c.with_dns_name(name))
+        self.search(|c| c.with_dns_name(name))
     }
     fn with_short_name(&self, name: &str) -> Vec<VirtualMachine> {
-        self.all(|c| c.with_short_name(name))
+        self.search(|c| c.with_short_name(name))
     }
     fn with_address(&self, address: IpAddr) -> Vec<VirtualMachine> {
-        self.all(|c| c.with_address(address))
+        self.search(|c| c.with_address(address))
     }
 }
 
 impl PoolSupervisor {
-    /// Nobody yet.
     pub fn new(pool: VcenterPool) -> Self {
         Self { pool, tasks: JoinSet::new() }
     }
 
-    /// Puts a configuration into service. A vCenter whose settings did not change goes on undisturbed;
-    /// one whose settings changed is replaced only once the new connection has seen its inventory;
-    /// one that is not configured any more is left. Whoever was on the way to replace it by an
-    /// earlier configuration, and is not wanted by this one, never does.
-    pub fn apply(&mut self, configuration: Configuration, common: &Common) {
+    /// Applies a configuration. A vCenter with unchanged settings stays connected. A vCenter with
+    /// changed settings is replaced after the new connection has read the inventory. A vCenter that
+    /// is no longer configured is disconnected. A pending replacement from an earlier configuration
+    /// that does not match this one is cancelled.
+    pub fn apply(&mut self, configuration: Configuration, shared: &SharedSettings) {
         while self.tasks.try_join_next().is_some() {}
         for settings in &configuration.vcenters {
-            let name = &settings.name;
-            let fits = |serving: &Serving| serving.pooled.is_as(settings, common);
-            let mut state = self.pool.write();
-            if state.coming.get(name).is_some_and(fits) {
-                continue;
-            }
-            let cancelled = state.coming.remove(name);
-            if let Some(coming) = &cancelled {
-                tracing::info!(vcenter = &**name, "its settings changed before they were in use");
-                coming.stop.cancel();
-            }
-            if let Some(present) = state.pooled_vcenters.get(name).filter(|present| fits(present)) {
-                if cancelled.is_some() {
-                    common.metrics.vcenter(name, present.pooled.trouble().is_none());
-                }
-                continue;
-            }
-            drop(state);
-            self.start(PooledVcenter::new(settings.clone(), common.clone()));
+            self.apply_settings(settings, shared);
         }
-        let wanted = |name: &Arc<str>| configuration.vcenters.iter().any(|v| v.name == *name);
+        self.activate(configuration, shared);
+    }
+
+    fn apply_settings(&mut self, settings: &Vcenter, shared: &SharedSettings) {
+        let name = &settings.name;
+        let has_settings = |entry: &PoolEntry| entry.pooled.has_settings(settings, shared);
         let mut state = self.pool.write();
-        let gone: Vec<Arc<str>> =
-            state.pooled_vcenters.keys().filter(|name| !wanted(name)).cloned().collect();
-        for name in gone {
-            tracing::info!(vcenter = &*name, "not configured any more");
-            let State { pooled_vcenters, coming, .. } = &mut *state;
-            for serving in pooled_vcenters.remove(&name).into_iter().chain(coming.remove(&name)) {
-                serving.stop.cancel();
-            }
-            common.metrics.forget(&name);
+        if state.pending.get(name).is_some_and(has_settings) {
+            return;
         }
+        let cancelled = state.pending.remove(name);
+        if let Some(pending) = &cancelled {
+            tracing::info!(
+                vcenter = &**name,
+                "the settings changed again before the new ones were in use"
+            );
+            pending.stop.cancel();
+        }
+        let current = state.pooled_vcenters.get(name).filter(|entry| has_settings(entry));
+        if let Some(current) = current {
+            if cancelled.is_some() {
+                shared.metrics.set_live(name, current.pooled.problem().is_none());
+            }
+            return;
+        }
+        drop(state);
+        self.start(PooledVcenter::new(settings.clone(), shared.clone()));
+    }
+
+    /// Removes vCenters that are no longer configured, and sets the configuration, under one lock.
+    fn activate(&self, configuration: Configuration, shared: &SharedSettings) {
+        let is_configured =
+            |name: &Arc<str>| configuration.vcenters.iter().any(|v| v.name == *name);
+        let mut state = self.pool.write();
+        let State { pooled_vcenters, pending, .. } = &mut *state;
+        pooled_vcenters.retain(|name, entry| {
+            if is_configured(name) {
+                return true;
+            }
+            tracing::info!(vcenter = &**name, "no longer configured");
+            entry.stop.cancel();
+            if let Some(replacement) = pending.remove(name) {
+                replacement.stop.cancel();
+            }
+            shared.metrics.forget(name);
+            false
+        });
         state.configuration = Some(Arc::new(configuration));
     }
 
-    /// Ends all and waits until nobody is left.
+    /// Stops all vCenters and waits for their tasks.
     pub async fn stop(&mut self) {
         {
             let state = self.pool.read();
             state
                 .pooled_vcenters
                 .values()
-                .chain(state.coming.values())
+                .chain(state.pending.values())
                 .for_each(|s| s.stop.cancel());
         }
         while self.tasks.join_next().await.is_some() {}
     }
 
     fn start(&mut self, pooled: Arc<PooledVcenter>) {
-        let serving = Serving { pooled, stop: CancellationToken::new() };
-        let Serving { pooled, stop } = serving.clone();
+        let entry = PoolEntry { pooled, stop: CancellationToken::new() };
+        let PoolEntry { pooled, stop } = entry.clone();
         let name = pooled.name().clone();
         let live = pooled.liveness();
         self.tasks.spawn(pooled.run(stop));
         let mut state = self.pool.write();
-        let State { pooled_vcenters, coming, .. } = &mut *state;
+        let State { pooled_vcenters, pending, .. } = &mut *state;
         match pooled_vcenters.entry(name.clone()) {
-            Entry::Vacant(place) => {
-                place.insert(serving);
+            Entry::Vacant(vacant) => {
+                vacant.insert(entry);
             }
             Entry::Occupied(_) => {
-                tracing::info!(vcenter = &*name, "its settings changed; connecting anew");
-                coming.insert(name, serving.clone());
-                self.tasks.spawn(take_over(self.pool.clone(), serving, live));
+                tracing::info!(
+                    vcenter = &*name,
+                    "the settings changed; connecting with the new ones"
+                );
+                pending.insert(name, entry.clone());
+                self.tasks.spawn(activate_when_live(self.pool.clone(), entry, live));
             }
         }
     }
 }
 
-/// Puts a member into the place of the one with its name once it is followed; unless it is not
-/// wanted any more by then.
-async fn take_over(pool: VcenterPool, serving: Serving, mut live: watch::Receiver<bool>) {
-    let followed = serving.stop.run_until_cancelled(live.wait_for(|live| *live)).await;
-    if !matches!(followed, Some(Ok(_))) {
+/// Replaces the pooled vCenter of the same name when the new one's inventory is live, unless the
+/// replacement was cancelled.
+async fn activate_when_live(pool: VcenterPool, entry: PoolEntry, mut live: watch::Receiver<bool>) {
+    let went_live = entry.stop.run_until_cancelled(live.wait_for(|live| *live)).await;
+    if !matches!(went_live, Some(Ok(_))) {
         return;
     }
-    let name = serving.pooled.name();
+    let name = entry.pooled.name();
     let mut state = pool.write();
-    let is_this = |coming: &Serving| Arc::ptr_eq(&coming.pooled, &serving.pooled);
-    // Looked at under the lock: it may have been cancelled a moment ago.
-    if !state.coming.get(name).is_some_and(is_this) {
+    let is_this = |pending: &PoolEntry| Arc::ptr_eq(&pending.pooled, &entry.pooled);
+    // Checked under the lock: it can have been cancelled just now.
+    if !state.pending.get(name).is_some_and(is_this) {
         return;
     }
-    state.coming.remove(name);
+    state.pending.remove(name);
     tracing::info!(vcenter = &**name, "the new settings are in use");
-    if let Some(old) = state.pooled_vcenters.insert(name.clone(), serving.clone()) {
+    if let Some(old) = state.pooled_vcenters.insert(name.clone(), entry.clone()) {
         old.stop.cancel();
     }
     drop(state);
-    // What it said of itself until now was said while another stood in its place.
-    serving.pooled.announce();
+    // Its earlier signals came before it was in the pool.
+    entry.pooled.notify_resync();
 }

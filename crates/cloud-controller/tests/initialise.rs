@@ -1,5 +1,4 @@
-//! Nodes become what their machines are: on a real API server, a simulated vCenter, and with no more
-//! rights than the manifest gives.
+//! Initialisation on a real API server and a simulated vCenter, with the RBAC of the manifest.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -25,7 +24,7 @@ fn nic(network: &str, addresses: &[&str]) -> Nic {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fresh_node_gets_all_that_its_machine_says() {
+async fn a_new_node_gets_everything_from_its_vm() {
     let vm = Vm {
         cluster: "cluster-b".into(),
         nics: vec![nic("VM Network", &["10.0.0.9/24", "fd00::9/64", "fe80::1/64"])],
@@ -60,7 +59,7 @@ async fn a_fresh_node_gets_all_that_its_machine_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_found_in_every_way_it_can_show_itself() {
+async fn a_node_is_identified_by_uuid_name_or_address() {
     let swapped = "56492e42-22ad-3911-6d72-59cc8f26bc90";
     let vm = |name: &str| Vm::named(name);
     let vms = vec![
@@ -87,7 +86,7 @@ async fn a_node_is_found_in_every_way_it_can_show_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_decided_is_said_on_the_node_and_mended_once_it_can() {
+async fn an_undecidable_node_is_reported_and_initialised_later() {
     let uuid = Vm::named("twin").uuid;
     let twin = |name: &str| Vm { uuid: uuid.clone(), ..Vm::named(name) };
     let stage =
@@ -100,9 +99,9 @@ async fn what_cannot_be_decided_is_said_on_the_node_and_mended_once_it_can() {
         Node::named("elsewhere").provider_id("aws:///eu/i-1").system_uuid(&uuid).uninitialized();
     stage.nodes.add(foreign).await;
     let ccm = stage.controller("", &[]);
-    stage.event_with("copy", "AmbiguousMachine", &["/DC0/vm/twin-1", "/DC0/vm/twin-2"]).await;
-    stage.event_saying("silent", "NotInitialized", "VMware Tools").await;
-    stage.event_saying("not-there", "MachineNotFound", "no virtual machine").await;
+    stage.event_containing_all("copy", "AmbiguousVM", &["/DC0/vm/twin-1", "/DC0/vm/twin-2"]).await;
+    stage.event_containing("silent", "NotInitialized", "VMware Tools").await;
+    stage.event_containing("not-there", "VMNotFound", "no VM").await;
 
     stage
         .vcenter
@@ -115,12 +114,12 @@ async fn what_cannot_be_decided_is_said_on_the_node_and_mended_once_it_can() {
         stage.initialised(name, &ccm).await;
     }
     let foreign = stage.node("elsewhere").await;
-    assert!(has_taint(&foreign, UNINITIALIZED), "another provider's node was touched");
+    assert!(has_taint(&foreign, UNINITIALIZED), "the node of another provider was changed");
     assert_eq!(provider_id(&foreign), "aws:///eu/i-1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelets_own_address_is_honoured() {
+async fn the_kubelets_node_ip_is_used() {
     let vm = Vm {
         nics: vec![nic("VM Network", &["10.0.0.100/24", "10.0.0.1/24"])],
         ..Vm::named("node-1")
@@ -135,13 +134,17 @@ async fn a_kubelets_own_address_is_honoured() {
     let node = stage.initialised("node-1", &ccm).await;
     assert_eq!(addresses(&node), ["InternalIP=10.0.0.1", "ExternalIP=10.0.0.1", "Hostname=node-1"]);
     stage
-        .event_saying("node-2", "NotInitialized", "--node-ip 10.0.0.77 is none of the addresses")
+        .event_containing(
+            "node-2",
+            "NotInitialized",
+            "--node-ip 10.0.0.77 is none of the addresses",
+        )
         .await;
     assert!(has_taint(&stage.node("node-2").await, UNINITIALIZED));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_follow_the_machine_when_they_change_and_stay_when_it_falls_silent() {
+async fn addresses_follow_the_vm_and_stay_when_it_stops_reporting() {
     let vm = Vm { nics: vec![nic("VM Network", &["10.0.0.1/24"])], ..Vm::named("node-1") };
     let stage = Stage::with(Inventory::small().vms([vm.clone()])).await;
     stage.add_nodes(&[vm]).await;
@@ -165,7 +168,7 @@ async fn a_virtual_ip_that_moves_to_a_vm_and_is_listed_first_does_not_become_the
     stage.add_nodes(&[vm]).await;
     let ccm = stage.controller("", &[]);
     stage.initialised("node-1", &ccm).await;
-    // The host name shows when the controller has seen the new list of addresses.
+    // The new host name shows that the controller has seen the new addresses.
     let with_vip = serde_json::json!({
         "nics": [nic("VM Network", &["10.0.0.100/24", "10.0.0.1/24"])], "hostName": "with-vip",
     });
@@ -174,7 +177,7 @@ async fn a_virtual_ip_that_moves_to_a_vm_and_is_listed_first_does_not_become_the
     let seen = |node: &k8s_openapi::api::core::v1::Node| addresses(node)[0] == expected[0];
     stage.until("the controller has seen the change", "node-1", seen).await;
     assert_eq!(addresses(&stage.node("node-1").await), expected);
-    // The address is gone: only now the node moves.
+    // The address is gone: only now the node gets another one.
     let left = serde_json::json!({"nics": [nic("VM Network", &["10.0.0.100/24"])]});
     stage.vcenter.patch_vm("/DC0/vm/node-1", left).await;
     let moved = ["Hostname=with-vip", "InternalIP=10.0.0.100", "ExternalIP=10.0.0.100"];
@@ -182,7 +185,7 @@ async fn a_virtual_ip_that_moves_to_a_vm_and_is_listed_first_does_not_become_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_tag_is_told_and_keeps_a_node_waiting_only_if_that_is_wanted() {
+async fn a_missing_tag_is_reported_and_blocks_a_node_only_with_require_zones() {
     let vms = [
         Vm::named("node-1"),
         Vm { host: "esx-b1".into(), cluster: "cluster-b".into(), ..Vm::named("node-2") },
@@ -193,17 +196,17 @@ async fn a_missing_tag_is_told_and_keeps_a_node_waiting_only_if_that_is_wanted()
         .category("k8s-region", &[("eu", &["/DC0"])]);
     let stage = Stage::with(tagged).await;
     stage.add_nodes(&vms).await;
-    // While tags cannot be read, the reason stands on the node.
+    // While tags cannot be read, an event reports the reason.
     for login in ["POST /api/session", "POST /rest/com/vmware/cis/session"] {
         stage.vcenter.fault(Fault::on(login).status(503)).await;
     }
     let strict = stage.controller(ZONES, &["--require-zones", "--tag-refresh-period=1s"]);
-    stage.event_saying("node-1", "WaitingForTags", "503").await;
+    stage.event_containing("node-1", "WaitingForTags", "503").await;
     stage.vcenter.clear_faults().await;
-    stage.event_saying("node-2", "ZoneMissing", "no tag of the category \"k8s-zone\"").await;
+    stage.event_containing("node-2", "ZoneMissing", "no tag of the category \"k8s-zone\"").await;
     stage.initialised("node-1", &strict).await;
     assert!(has_taint(&stage.node("node-2").await, UNINITIALIZED));
-    // Its own tag is as good as one on what it stands below.
+    // The VM's own tags count too.
     stage.vcenter.attach_tag("k8s-zone", "zone-own", &["/DC0/vm/node-2"]).await;
     stage.vcenter.attach_tag("k8s-region", "eu", &["/DC0/vm/node-2"]).await;
     let node = stage.initialised("node-2", &strict).await;
@@ -221,7 +224,7 @@ async fn a_missing_tag_is_told_and_keeps_a_node_waiting_only_if_that_is_wanted()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn labels_follow_a_vmotion_only_where_that_is_asked_for() {
+async fn labels_follow_a_vmotion_only_with_refresh_labels() {
     let vm = Vm { cluster: "cluster-a".into(), host: "esx-a1".into(), ..Vm::named("node-1") };
     let stage = Stage::with(zoned(vec![vm.clone()])).await;
     stage.add_nodes(&[vm]).await;
@@ -238,7 +241,7 @@ async fn labels_follow_a_vmotion_only_where_that_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_machines_below_the_named_folders_and_on_the_named_clusters_are_nodes() {
+async fn only_vms_in_the_configured_folders_and_clusters_are_nodes() {
     let vm = |name: &str, folder: &str, cluster: &str| Vm {
         folder: folder.into(),
         cluster: cluster.into(),
@@ -248,7 +251,7 @@ async fn only_machines_below_the_named_folders_and_on_the_named_clusters_are_nod
         vm("both", "k8s", "cluster-a"),
         vm("below", "k8s/workers", "cluster-a"),
         vm("elsewhere", "", "cluster-a"),
-        vm("beside", "k8s-old", "cluster-a"),
+        vm("next-to", "k8s-old", "cluster-a"),
         vm("other-cluster", "k8s", "cluster-b"),
     ];
     let mut inventory = Inventory::small().vms(all.clone());
@@ -261,8 +264,8 @@ async fn only_machines_below_the_named_folders_and_on_the_named_clusters_are_nod
     for name in ["both", "below"] {
         stage.initialised(name, &ccm).await;
     }
-    for name in ["elsewhere", "beside", "other-cluster"] {
-        stage.event(name, "MachineNotFound").await;
+    for name in ["elsewhere", "next-to", "other-cluster"] {
+        stage.event(name, "VMNotFound").await;
         assert!(has_taint(&stage.node(name).await, UNINITIALIZED), "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Who leads, and who no longer does: of several instances one writes, whatever becomes of the others.
+//! Leader election: only the leader writes, whatever happens to the other instances.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -17,7 +17,7 @@ fn vms(names: &[&str]) -> Vec<Vm> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_frozen_in_the_middle_of_its_writes_begins_none_once_another_leads() {
+async fn a_leader_frozen_during_its_writes_sends_none_after_another_leads() {
     let all: Vec<Vm> = (1..=40).map(|n| Vm::numbered("node", n)).collect();
     let inventory = Inventory::small().vms(all.clone());
     let stage = Stage::on(ControlPlane::builder().with_audit(), inventory).await;
@@ -28,17 +28,17 @@ async fn a_leader_frozen_in_the_middle_of_its_writes_begins_none_once_another_le
         "--leader-elect-renew-deadline=25s",
         "--leader-elect-retry-period=1s",
     ];
-    // With a name of its own in the audit log.
+    // Its own user name in the audit log.
     let user = User::named("first").in_group("system:masters");
     let kubeconfig = stage.plane.kubeconfig_via(&user, proxy.address());
     let first = stage.controller_as("first", &kubeconfig, &configuration, &terms, &[]);
     until_logged(&first, "inventory in view").await;
     let second = stage.controller_named("second", &configuration, &terms, &[]);
     until_logged(&second, "starting").await;
-    // Slow enough to be met half way.
+    // Slow enough to freeze it during its writes.
     proxy.delay(Duration::from_millis(500));
     stage.add_nodes(&all).await;
-    // What it tried to write to nodes since then, by the time of the request: the log itself may lag behind.
+    // Write requests to nodes since then, by the time of the request: the audit log can lag.
     let of_first = |since: Timestamp| {
         stage.writes(|request| {
             let received = request["requestReceivedTimestamp"].as_str().unwrap_or_default();
@@ -47,19 +47,19 @@ async fn a_leader_frozen_in_the_middle_of_its_writes_begins_none_once_another_le
                 && received.parse::<Timestamp>().is_ok_and(|received| received >= since)
         })
     };
-    eventually("the first one writes", 60, async || {
+    eventually("the first instance writes", 60, async || {
         if of_first(Timestamp::MIN).is_empty() { Err(first.tail()) } else { Ok(()) }
     })
     .await;
     proxy.black_hole();
     first.until_idle().await;
     first.signal(Signal::STOP);
-    // What it asked for is answered; it wakes up with the answers, and the next writes at hand.
+    // Its requests are answered; it wakes up with the answers and more writes to send.
     proxy.heal();
     until_logged(&second, "leading").await;
     let tainted = |node: &&k8s_openapi::api::core::v1::Node| has_taint(node, UNINITIALIZED);
     let nodes = stage.api().list(&kube::api::ListParams::default()).await.unwrap().items;
-    assert!(nodes.iter().filter(tainted).count() > 0, "it was met in the middle of its work");
+    assert!(nodes.iter().filter(tainted).count() > 0, "it was frozen during its work");
     for vm in &all {
         stage.initialised(&vm.name, &second).await;
     }
@@ -71,7 +71,7 @@ async fn a_leader_frozen_in_the_middle_of_its_writes_begins_none_once_another_le
     assert_eq!(ended.code(), Some(1), "{}", first.tail());
     assert!(first.log().contains("the leadership was lost"), "{}", first.tail());
     stage.settle(&second, "marker").await;
-    eventually("the last write is on record", 60, async || {
+    eventually("the last write is in the audit log", 60, async || {
         let marked = |request: &serde_json::Value| request["objectRef"]["name"] == "marker";
         let writes = stage.writes(|request| {
             marked(request) && request["userAgent"].to_string().contains("cloud-controller")
@@ -79,12 +79,12 @@ async fn a_leader_frozen_in_the_middle_of_its_writes_begins_none_once_another_le
         if writes.len() >= 2 { Ok(()) } else { Err(format!("{writes:?}")) }
     })
     .await;
-    // Not even one that is refused for its version.
+    // Not even a write that would conflict.
     let after = of_first(second_leads);
     assert!(after.is_empty(), "{after:#?}");
 
-    // The API server goes and comes back. Whoever cannot renew meanwhile ends, and is started again
-    // as a kubelet would: the work goes on, by one of them.
+    // The API server restarts. An instance that cannot renew its lease exits and is started again, as by a
+    // kubelet, and one instance continues.
     stage.plane.restart_api_server().await;
     let vm = Vm::named("late");
     stage.vcenter.add_vms("DC0", [vm.clone()]).await;
@@ -99,11 +99,11 @@ async fn a_leader_frozen_in_the_middle_of_its_writes_begins_none_once_another_le
     })
     .await;
     let nodes = stage.api().list(&kube::api::ListParams::default()).await.unwrap();
-    assert_eq!(nodes.items.len(), all.len() + 2, "nobody was deleted");
+    assert_eq!(nodes.items.len(), all.len() + 2, "no node was deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_instances_one_works_and_the_other_takes_over_at_once() {
+async fn a_second_instance_leads_at_once_when_the_first_stops() {
     let all = vms(&["node-1", "node-2"]);
     let stage = Stage::with(Inventory::small().vms(all.clone())).await;
     let configuration = stage.configuration("");
@@ -123,15 +123,15 @@ async fn of_two_instances_one_works_and_the_other_takes_over_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_whose_lease_is_taken_ends_at_once() {
+async fn a_leader_exits_at_once_when_another_takes_its_lease() {
     let stage = Stage::with(Inventory::small()).await;
     let ccm = stage.controller("", &[]);
     until_logged(&ccm, "leading").await;
     let leases = kube::Api::<Lease>::namespaced(stage.plane.client(), "kube-system");
-    let thief = json!({"spec": {"holderIdentity": "somebody else"}});
+    let other_holder = json!({"spec": {"holderIdentity": "somebody else"}});
     let parameters = kube::api::PatchParams::default();
     leases
-        .patch("cloud-controller-manager", &parameters, &kube::api::Patch::Merge(thief))
+        .patch("cloud-controller-manager", &parameters, &kube::api::Patch::Merge(other_holder))
         .await
         .unwrap();
     let ended = ccm.wait(60).await.unwrap();

@@ -1,4 +1,4 @@
-//! Nodes whose machine stops or is lost. A Node is deleted on proof, and on nothing else.
+//! Nodes whose VM stops or disappears. The controller deletes a Node only with proof.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -26,7 +26,7 @@ fn vms(names: &[&str]) -> Vec<Vm> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_taints_come_with_power_off_and_go_with_the_kubelets_return() {
+async fn taints_are_set_at_power_off_and_removed_when_the_node_is_ready() {
     let all = vms(&["off", "asleep", "on", "late"]);
     let (stage, ccm) = started(&all, &["--out-of-service-taint"]).await;
     for (vm, power) in [("off", "off"), ("asleep", "suspended")] {
@@ -38,50 +38,52 @@ async fn the_taints_come_with_power_off_and_go_with_the_kubelets_return() {
     for name in ["off", "asleep"] {
         stage.until("the taint is there", name, |node| has_taint(node, SHUTDOWN)).await;
     }
-    assert!(!has_taint(&stage.node("on").await, SHUTDOWN), "its machine is on");
+    assert!(!has_taint(&stage.node("on").await, SHUTDOWN), "its VM is on");
     let before = addresses(&stage.node("off").await);
-    assert!(before.len() > 1, "a machine that is off keeps its addresses: {before:?}");
+    assert!(before.len() > 1, "the node keeps its addresses: {before:?}");
     stage.vcenter.patch_vm("/DC0/vm/off", json!({"power": "on"})).await;
     stage.nodes.set_ready("off", true).await;
     stage.until("the taint is gone", "off", |node| !has_taint(node, SHUTDOWN)).await;
-    // Off when it was last seen; whether it still is, a vCenter that is away cannot say.
+    // The VM was off when last seen; an unreachable vCenter cannot confirm it.
     stage.vcenter.patch_vm("/DC0/vm/late", json!({"power": "off"})).await;
     stage.settle(&ccm, "marker").await;
     stage.vcenter.fault(Fault::on("*").status(503)).await;
     stage.vcenter.expire_sessions("").await;
-    until_logged(&ccm, "not followed").await;
+    until_logged(&ccm, "the vCenter is unavailable").await;
     stage.nodes.set_ready("late", false).await;
     let late = stage.until("the taint is there", "late", |node| has_taint(node, SHUTDOWN)).await;
     assert!(!has_taint(&late, OUT_OF_SERVICE), "{:?}", late.spec);
     stage.vcenter.clear_faults().await;
-    stage.until("now it is sure", "late", |node| has_taint(node, OUT_OF_SERVICE)).await;
+    stage
+        .until("the power state is confirmed", "late", |node| has_taint(node, OUT_OF_SERVICE))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_destroyed_machines_node_goes_once_it_is_not_ready() {
+async fn the_node_of_a_destroyed_vm_is_deleted_when_it_is_not_ready() {
     let (stage, ccm) = started(&vms(&["gone", "ready", "stays"]), QUICK).await;
     stage.vcenter.destroy_vm("/DC0/vm/gone").await;
     stage.vcenter.destroy_vm("/DC0/vm/ready").await;
     stage.nodes.set_ready("gone", false).await;
     stage.nodes.set_ready("stays", false).await;
-    // Without an address it cannot be initialised, but which machine it is goes on record.
+    // Without an address the node cannot be initialised, but its VM is recorded.
     let never = Vm { nics: Vec::new(), ..Vm::named("never") };
     stage.vcenter.add_vms("DC0", [never.clone()]).await;
     stage.add_nodes(&[never]).await;
     stage.nodes.set_ready("never", false).await;
-    stage.until("it is on record", "never", |node| record(node).is_some()).await;
+    stage.until("the VM is recorded", "never", |node| record(node).is_some()).await;
     assert!(has_taint(&stage.node("never").await, UNINITIALIZED));
     stage.vcenter.destroy_vm("/DC0/vm/never").await;
     stage.until_deleted("never").await;
     stage.until_deleted("gone").await;
-    stage.event_saying("gone", "DeletingNode", "does not exist in the cloud provider").await;
+    stage.event_containing("gone", "DeletingNode", "does not exist in the cloud provider").await;
     stage.settle(&ccm, "marker").await;
     stage.node("ready").await;
     stage.node("stays").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_in_between_loses_nothing() {
+async fn a_restart_loses_no_state() {
     let (stage, ccm) = started(&vms(&["gone"]), QUICK).await;
     ccm.kill();
     stage.vcenter.destroy_vm("/DC0/vm/gone").await;
@@ -91,24 +93,24 @@ async fn a_restart_in_between_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_may_no_longer_be_seen_is_not_gone() {
+async fn a_vm_that_is_no_longer_visible_is_not_gone() {
     let (stage, ccm) = started(&vms(&["hidden", "copied", "not-noted"]), QUICK).await;
     stage.nodes.set_ready("hidden", false).await;
     stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/hidden")).await;
-    // Until the controller knows that the node is not Ready, it says something else.
-    stage.event_saying("hidden", "MachineUncertain", "may not be seen").await;
+    // Before the controller knows that the node is not Ready, the event has another text.
+    stage.event_containing("hidden", "VMUncertain", "is no longer visible").await;
     stage.settle(&ccm, "marker").await;
     stage.node("hidden").await;
-    // Hidden by its folder, and registered anew there: gone by its reference, alive all the same.
+    // Hidden by its folder and registered again: the reference is gone, but the VM exists.
     stage.vcenter.forbid("/DC0/vm/hidden", USER).await;
-    // A machine gets rights from its folder and from its resource pool.
+    // A VM inherits permissions from its folder and from its resource pool.
     for way in ["/DC0/host", "/DC0/vm"] {
         stage.vcenter.permit(&Permission::new(USER, "NoAccess", way)).await;
     }
     stage.vcenter.reregister_vm("/DC0/vm/hidden").await;
-    eventually("it is said once more", 60, async || {
+    eventually("it is reported again", 60, async || {
         let log = ccm.log();
-        if log.contains("the folder of its machine") { Ok(()) } else { Err(log) }
+        if log.contains("the folder of the VM") { Ok(()) } else { Err(log) }
     })
     .await;
     stage.node("hidden").await;
@@ -117,31 +119,31 @@ async fn a_machine_that_may_no_longer_be_seen_is_not_gone() {
     }
     stage.vcenter.destroy_vm("/DC0/vm/hidden").await;
     stage.until_deleted("hidden").await;
-    // Hidden, while a copy with its uuid is in view, and off: that says nothing of the one on record.
+    // Hidden, while a powered-off copy with its uuid is visible: the copy does not count.
     stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/copied")).await;
     let copy = Vm { uuid: Vm::named("copied").uuid, power: "off".into(), ..Vm::named("the-copy") };
     stage.vcenter.add_vms("DC0", [copy.clone()]).await;
     stage.nodes.set_ready("copied", false).await;
-    let texts = ["/DC0/vm/the-copy", "may not be seen"];
-    stage.event_with("copied", "AmbiguousMachine", &texts).await;
+    let texts = ["/DC0/vm/the-copy", "is no longer visible"];
+    stage.event_containing_all("copied", "AmbiguousVM", &texts).await;
     stage.settle(&ccm, "marker-2").await;
     let node = stage.node("copied").await;
     assert!(!has_taint(&node, SHUTDOWN), "{:?}", node.spec);
     let own = Vm::named("copied").instance_uuid;
     assert_eq!(record(&node).unwrap()["instanceUuid"], own.as_str());
-    // What stands in the place of one that is gone, restored from a backup for example, is taken for it.
+    // After the VM is gone, a VM with its uuid (restored from a backup, for example) is accepted.
     stage.vcenter.destroy_vm("/DC0/vm/copied").await;
-    let node = stage.until("it is tainted", "copied", |node| has_taint(node, SHUTDOWN)).await;
+    let node = stage.until("the node is tainted", "copied", |node| has_taint(node, SHUTDOWN)).await;
     assert_eq!(record(&node).unwrap()["instanceUuid"], copy.instance_uuid.as_str());
-    a_copy_is_not_noted_for_a_machine_that_is_hidden(&stage, &ccm).await;
+    a_copy_is_not_recorded_for_a_hidden_vm(&stage, &ccm).await;
 }
 
-/// A node without a record, as one that somebody else initialised: its machine was seen all the same.
-async fn a_copy_is_not_noted_for_a_machine_that_is_hidden(stage: &Stage, ccm: &Process) {
-    let unnoted =
+/// The node has no record, as if another controller initialised it, but its VM was seen.
+async fn a_copy_is_not_recorded_for_a_hidden_vm(stage: &Stage, ccm: &Process) {
+    let no_record =
         json!({"metadata": {"annotations": {cloud_controller::record::ANNOTATION: null}}});
     let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(stage.plane.client());
-    let patch = kube::api::Patch::Merge(unnoted);
+    let patch = kube::api::Patch::Merge(no_record);
     nodes.patch("not-noted", &kube::api::PatchParams::default(), &patch).await.unwrap();
     stage.settle(ccm, "marker-3").await;
     assert!(record(&stage.node("not-noted").await).is_none(), "it is Ready");
@@ -150,7 +152,7 @@ async fn a_copy_is_not_noted_for_a_machine_that_is_hidden(stage: &Stage, ccm: &P
     let copy = Vm { uuid, power: "off".into(), ..Vm::named("its-copy") };
     stage.vcenter.add_vms("DC0", [copy]).await;
     stage.nodes.set_ready("not-noted", false).await;
-    stage.event_with("not-noted", "AmbiguousMachine", &["/DC0/vm/its-copy"]).await;
+    stage.event_containing_all("not-noted", "AmbiguousVM", &["/DC0/vm/its-copy"]).await;
     stage.settle(ccm, "marker-4").await;
     let node = stage.node("not-noted").await;
     assert!(record(&node).is_none() && !has_taint(&node, SHUTDOWN), "{node:?}");
@@ -160,7 +162,7 @@ async fn a_copy_is_not_noted_for_a_machine_that_is_hidden(stage: &Stage, ccm: &P
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_registered_anew_keeps_its_node_which_learns_the_new_reference() {
+async fn a_vm_registered_again_keeps_its_node_with_the_new_reference() {
     let (stage, _ccm) = started(&vms(&["node-1"]), QUICK).await;
     let before = record(&stage.node("node-1").await).unwrap();
     stage.nodes.set_ready("node-1", false).await;
@@ -169,7 +171,7 @@ async fn a_machine_registered_anew_keeps_its_node_which_learns_the_new_reference
         record(node).unwrap()["machine"] != before["machine"]
     };
     stage.until("the record names the new reference", "node-1", changed).await;
-    // It gets a new instance uuid where it stands, and is no copy of itself for that.
+    // A new instance uuid under the same reference does not make it a copy.
     let renewed = "50000000-0000-4000-8000-000000000001";
     stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"instanceUuid": renewed})).await;
     let changed =
@@ -178,11 +180,11 @@ async fn a_machine_registered_anew_keeps_its_node_which_learns_the_new_reference
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_machine_was_built_anew_is_kept_and_told_what_to_do() {
+async fn the_node_of_a_rebuilt_vm_is_kept_and_an_event_contains_the_fix() {
     let old = vms(&["gone", "kept"]);
     let flags = ["--node-deletion-delay=1s", "--out-of-service-taint"];
     let (stage, ccm) = started(&old, &flags).await;
-    // One is removed, the other only switched off; each guest lives on in a new machine.
+    // One VM is removed, the other powered off; each guest continues in a new VM.
     stage.vcenter.destroy_vm("/DC0/vm/gone").await;
     stage.vcenter.patch_vm("/DC0/vm/kept", json!({"power": "off"})).await;
     let new = |name: &str| Vm { host_name: name.into(), ..Vm::named(&format!("{name}-new")) };
@@ -192,27 +194,29 @@ async fn a_node_whose_machine_was_built_anew_is_kept_and_told_what_to_do() {
         let patch = kube::api::Patch::Merge(&shown);
         let parameters = kube::api::PatchParams::default();
         stage.api().patch_status(name, &parameters, &patch).await.unwrap();
-        let place = format!("/DC0/vm/{name}-new");
+        let path = format!("/DC0/vm/{name}-new");
         stage
-            .event_with(name, "MachineReplaced", &[&place, "drain the node, delete the Node"])
+            .event_containing_all(name, "VMReplaced", &[&path, "drain the node, delete the Node"])
             .await;
     }
     let is_new = |node: &k8s_openapi::api::core::v1::Node| {
         record(node).is_some_and(|r| r["instanceUuid"] == new("gone").instance_uuid)
     };
-    let node = stage.until("the new machine is on record", "gone", is_new).await;
+    let node = stage.until("the new VM is recorded", "gone", is_new).await;
     assert_eq!(provider_id(&node), format!("vsphere://{}", old[0].uuid));
     for name in ["gone", "kept"] {
         stage.nodes.set_ready(name, false).await;
     }
-    // Off is the machine before, on which no kubelet runs: nothing may leave the new one for that.
-    let kept = stage.until("it is tainted", "kept", |node| has_taint(node, SHUTDOWN)).await;
+    // The old VM is off, but the kubelet runs on the new one: volumes must stay.
+    let kept = stage.until("the node is tainted", "kept", |node| has_taint(node, SHUTDOWN)).await;
     assert!(!has_taint(&kept, OUT_OF_SERVICE), "{:?}", kept.spec);
     stage.settle(&ccm, "marker").await;
-    assert!(stage.api().get_opt("gone").await.unwrap().is_some(), "its new machine is there");
-    // Two machines' uuids are on it: nobody but its owner can say that the node went with the second.
+    assert!(stage.api().get_opt("gone").await.unwrap().is_some(), "its new VM exists");
+    // The Node has the uuids of two VMs: only its owner can decide that it is gone.
     stage.vcenter.destroy_vm("/DC0/vm/gone-new").await;
-    stage.event_with("gone", "MachineUncertain", &[&new("gone").uuid, "delete the Node"]).await;
+    stage
+        .event_containing_all("gone", "VMUncertain", &[&new("gone").uuid, "delete the Node"])
+        .await;
     stage.settle(&ccm, "marker-2").await;
     for name in ["gone", "kept"] {
         assert!(stage.api().get_opt(name).await.unwrap().is_some(), "{name}");
@@ -220,19 +224,19 @@ async fn a_node_whose_machine_was_built_anew_is_kept_and_told_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_a_vcenter_is_away_nothing_is_deleted() {
+async fn while_a_vcenter_is_unreachable_nothing_is_deleted() {
     let (stage, ccm) = started(&vms(&["gone", "node-2"]), QUICK).await;
     stage.vcenter.fault(Fault::on("*").status(503)).await;
     stage.vcenter.expire_sessions("").await;
     stage.vcenter.destroy_vm("/DC0/vm/gone").await;
     stage.nodes.set_ready("gone", false).await;
     stage.nodes.set_ready("node-2", false).await;
-    until_logged(&ccm, "not followed").await;
+    until_logged(&ccm, "the vCenter is unavailable").await;
     stage.node("gone").await;
-    // A process that starts during the outage has never seen the machine, and knows no better.
+    // A controller that starts during the outage has never seen the VM.
     drop(ccm);
     let next = stage.controller("", &["--node-deletion-delay=1s", "--leader-elect=false"]);
-    stage.event_saying("gone", "MachineUncertain", "is not followed at present").await;
+    stage.event_containing("gone", "VMUncertain", "is unavailable").await;
     stage.node("gone").await;
     stage.vcenter.clear_faults().await;
     stage.until_deleted("gone").await;
@@ -241,18 +245,18 @@ async fn while_a_vcenter_is_away_nothing_is_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_vcenter_at_the_same_address_proves_nothing_gone_after_a_restart_either() {
+async fn another_vcenter_at_the_same_address_is_no_proof_after_a_restart() {
     let (mut stage, ccm) = started(&vms(&["node-1", "node-2"]), QUICK).await;
     drop(ccm);
     for name in ["node-1", "node-2"] {
         stage.nodes.set_ready(name, false).await;
     }
-    // It is new and empty, and truthfully knows none of the references and uuids on record.
-    stage.vcenter.replace(anothers(2, &[])).await;
+    // It is empty and correctly does not know the recorded references and uuids.
+    stage.vcenter.replace(other_vcenter(2, &[])).await;
     let ccm = stage.controller("", &["--node-deletion-delay=1s", "--leader-elect=false"]);
     for name in ["node-1", "node-2"] {
         stage
-            .event_saying(name, "MachineUncertain", "another vCenter than the one that answers")
+            .event_containing(name, "VMUncertain", "another vCenter than the one that answers")
             .await;
     }
     stage.settle(&ccm, "marker").await;
@@ -261,8 +265,8 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone_after_a_restart
     }
 }
 
-/// An inventory of a vCenter that is another one than the stage's.
-fn anothers(number: u8, vms: &[Vm]) -> Inventory {
+/// The inventory of another vCenter, with its own uuid.
+fn other_vcenter(number: u8, vms: &[Vm]) -> Inventory {
     let mut inventory = readable(Inventory::small().vms(vms.to_vec()));
     let uuid = format!("{number:0>8}-0000-4000-8000-00000000000{number}");
     inventory.about.insert("instanceUuid".to_owned(), uuid);
@@ -270,12 +274,12 @@ fn anothers(number: u8, vms: &[Vm]) -> Inventory {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_moved_to_where_the_users_rights_were_taken_away_is_not_gone() {
+async fn a_vm_that_moved_to_a_hidden_folder_is_not_gone() {
     let mine = vms(&["node-1"]);
     let stays = vms(&["node-3"]);
     let theirs = vms(&["node-2", "node-4"]);
     let stage = Stage::with(Inventory::small().vms([mine.clone(), stays.clone()].concat())).await;
-    let mut other = Vcenter::start(anothers(1, &theirs)).await;
+    let mut other = Vcenter::start(other_vcenter(1, &theirs)).await;
     for some in [&mine, &stays, &theirs] {
         stage.add_nodes(some).await;
     }
@@ -301,11 +305,11 @@ async fn a_machine_that_moved_to_where_the_users_rights_were_taken_away_is_not_g
     for name in ["node-1", "node-4"] {
         stage.nodes.set_ready(name, false).await;
     }
-    // It goes by another name in the configuration now; the notes on its nodes still have the old one.
+    // The vCenter has another name in the configuration now; the records still have the old one.
     let renamed = format!("127.0.0.1:{port}");
     let ccm = stage.controller(&more("127.0.0.1"), &flags);
-    let text = format!("of other nodes' machines in {renamed}");
-    stage.event_saying("node-1", "MachineUncertain", &text).await;
+    let text = format!("of other nodes' VMs in {renamed}");
+    stage.event_containing("node-1", "VMUncertain", &text).await;
     stage.settle(&ccm, "marker").await;
     for name in ["node-1", "node-4"] {
         stage.node(name).await;
@@ -317,18 +321,18 @@ async fn a_machine_that_moved_to_where_the_users_rights_were_taken_away_is_not_g
         record(node).unwrap()["vcenter"] == renamed.as_str()
     };
     for name in ["node-1", "node-2"] {
-        stage.until("its new place is on record", name, there).await;
+        stage.until("the new reference is recorded", name, there).await;
     }
-    // The one whose note has the old name, and whose machine really is gone.
+    // Its record has the old name, and its VM is really gone.
     stage.until_deleted("node-4").await;
-    // The second vCenter is another one now, and truthfully knows no machine that went to the old one.
+    // The second vCenter is another one now, and correctly does not know VMs of the old one.
     drop(ccm);
-    other.replace(anothers(2, &[])).await;
+    other.replace(other_vcenter(2, &[])).await;
     stage.vcenter.destroy_vm("/DC0/vm/node-3").await;
     stage.nodes.set_ready("node-3", false).await;
     let ccm = stage.controller(&more("127.0.0.1"), &flags);
-    let text = "other nodes' machines were in another vCenter";
-    stage.event_saying("node-3", "MachineUncertain", text).await;
+    let text = "other nodes' VMs were in another vCenter";
+    stage.event_containing("node-3", "VMUncertain", text).await;
     stage.settle(&ccm, "marker-2").await;
     stage.node("node-3").await;
 }
@@ -336,59 +340,59 @@ async fn a_machine_that_moved_to_where_the_users_rights_were_taken_away_is_not_g
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_configuration_on_disk_cannot_be_used_nothing_is_deleted() {
     let (stage, ccm) = started(&vms(&["gone"]), QUICK).await;
-    // A second vCenter was to be named, and a key is misspelt.
+    // A second vCenter with a misspelt key.
     stage.configuration("  two:\n    srever: 127.0.0.2\n    datacenters: [DC0]");
     until_logged(&ccm, "the changed configuration cannot be used").await;
     stage.vcenter.destroy_vm("/DC0/vm/gone").await;
     stage.nodes.set_ready("gone", false).await;
-    stage.event_with("gone", "MachineUncertain", &["cannot be used", "srever"]).await;
+    stage.event_containing_all("gone", "VMUncertain", &["cannot be used", "srever"]).await;
     stage.settle(&ccm, "marker").await;
     stage.node("gone").await;
     stage.configuration("");
     stage.until_deleted("gone").await;
 }
 
-/// What the firmware of a server shows, and one that has the name of a machine.
+/// The uuid of a physical server, and the name of one that has the name of a VM.
 const SERVER: &str = "4c4c4544-0043-4b10-8050-b4c04f4d3732";
 const NAMESAKE: &str = "n-1.metal.example";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mass_disappearance_and_an_order_to_skip_delete_nothing() {
+async fn after_a_mass_disappearance_or_with_skip_set_nothing_is_deleted() {
     let names: Vec<String> = (1..=10).map(|n| format!("n-{n}")).collect();
     let all: Vec<Vm> = names.iter().map(|name| Vm::named(name)).collect();
     let (stage, ccm) = started(&all, QUICK).await;
-    // Another provider's nodes beside ours, and servers that are no virtual machines: seven of thirty
-    // would be no accident, seven of eleven are.
+    // Nodes of another provider and physical servers must not count: 7 of 30 would be allowed, 7 of 11
+    // are not.
     for n in 1..=10 {
         let foreign = Node::named(&format!("foreign-{n}")).provider_id(&format!("other://{n}"));
         stage.nodes.add(foreign).await;
         stage.nodes.add(Node::named(&format!("metal-{n}")).system_uuid(SERVER)).await;
     }
-    // A server with the name of a machine but for the domain, which is to be destroyed.
+    // A physical server with the name of a VM plus a domain; the VM is destroyed later.
     stage.nodes.add(Node::named(NAMESAKE).system_uuid(SERVER)).await;
     stage.nodes.set_ready(NAMESAKE, false).await;
     stage.settle(&ccm, "marker-0").await;
     let before = stage.node(NAMESAKE).await;
-    assert_eq!(record(&before), None, "it is no machine");
+    assert_eq!(record(&before), None, "it is not a VM");
     drop(ccm);
     let gone = &names[..7];
     for name in gone {
         stage.nodes.set_ready(name, false).await;
         stage.vcenter.destroy_vm(&format!("/DC0/vm/{name}")).await;
     }
-    let all_stand = async |after: &str| {
+    let all_exist = async |after: &str| {
         for name in &names {
             let node = stage.api().get_opt(name).await.unwrap();
             assert!(node.is_some(), "{after}: {name} was deleted");
         }
     };
-    // The delay leaves time to see all of them gone before the first one may be deleted.
+    // With this delay, all disappear before the first one is due.
     let flags = ["--node-deletion-delay=10s", "--leader-elect=false"];
     let ccm = stage.controller("", &flags);
     for name in gone {
-        stage.event_saying(name, "DeletionHeld", "7 of 11 nodes are gone at once").await;
+        stage.event_containing(name, "DeletionHeld", "7 of 11 nodes are gone at once").await;
     }
-    all_stand("held").await;
+    all_exist("held").await;
     drop(ccm);
     let configuration = stage.configuration("");
     let flags =
@@ -396,10 +400,10 @@ async fn a_mass_disappearance_and_an_order_to_skip_delete_nothing() {
     let skip = [("SKIP_NODE_DELETION", "")];
     let skipping = stage.controller_named("skipping", &configuration, &flags, &skip);
     for name in gone {
-        stage.event_saying(name, "DeletionHeld", "SKIP_NODE_DELETION is set").await;
+        stage.event_containing(name, "DeletionHeld", "SKIP_NODE_DELETION is set").await;
     }
     stage.settle(&skipping, "marker").await;
-    all_stand("skipped").await;
+    all_exist("skipped").await;
     drop(skipping);
     let _going = stage.controller("", &flags);
     for name in gone {
@@ -413,7 +417,7 @@ async fn a_mass_disappearance_and_an_order_to_skip_delete_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node() {
+async fn a_vm_registered_again_and_hidden_during_a_restart_keeps_its_node() {
     let all = vms(&["node-1", "node-2", "node-3"]);
     let stage = Stage::with(Inventory::small().vms(all.clone())).await;
     stage.add_nodes(&all).await;
@@ -424,7 +428,7 @@ async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node
     }
     drop(ccm);
     let old = record(&stage.node("node-1").await);
-    // Its old reference is gone for good, its new one may not be seen: no uuid says that it exists.
+    // The old reference is gone and the new one is hidden: no visible uuid shows that the VM exists.
     stage.vcenter.reregister_vm("/DC0/vm/node-1").await;
     stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/node-1")).await;
     stage.vcenter.destroy_vm("/DC0/vm/node-2").await;
@@ -433,21 +437,21 @@ async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node
     }
     let ccm = stage.controller("", &flags);
     stage
-        .event_saying(
+        .event_containing(
             "node-1",
-            "MachineUncertain",
-            "holds one that the controller's user may not see",
+            "VMUncertain",
+            "contains a VM that the controller's user cannot see",
         )
         .await;
     stage.settle(&ccm, "marker").await;
     assert!(stage.api().get_opt("node-1").await.unwrap().is_some());
-    // Seen again and really destroyed, both go.
+    // Visible again and then destroyed: both Nodes are deleted.
     stage.vcenter.permit(&Permission::new(USER, "reader", "/DC0/vm/node-1")).await;
-    stage.until("its new reference is on record", "node-1", |node| record(node) != old).await;
+    stage.until("the new reference is recorded", "node-1", |node| record(node) != old).await;
     stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
     stage.until_deleted("node-1").await;
     stage.until_deleted("node-2").await;
-    // Registered anew too, and vCenter cannot read it: no uuid says that it exists.
+    // Registered again and inaccessible: no uuid shows that the VM exists.
     drop(ccm);
     let old = record(&stage.node("node-3").await);
     let nothing = "00000000-0000-0000-0000-000000000000";
@@ -456,8 +460,8 @@ async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node
     stage.vcenter.patch_vm("/DC0/vm/node-3", unread).await;
     stage.nodes.set_ready("node-3", false).await;
     let ccm = stage.controller("", &flags);
-    let texts = ["one without a uuid", "/DC0/vm/node-3"];
-    stage.event_with("node-3", "MachineUncertain", &texts).await;
+    let texts = ["a VM without a uuid", "/DC0/vm/node-3"];
+    stage.event_containing_all("node-3", "VMUncertain", &texts).await;
     stage.settle(&ccm, "marker-2").await;
     stage.node("node-3").await;
     stage.vcenter.patch_vm("/DC0/vm/node-3", json!({"uuid": all[2].uuid})).await;
@@ -465,7 +469,7 @@ async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn neither_a_wrong_list_of_datacenters_nor_a_new_name_costs_a_node() {
+async fn a_wrong_list_of_datacenters_or_a_new_name_deletes_no_node() {
     let all = vms(&["node-1", "node-2"]);
     let stage = Stage::with(two_datacenters(&all, &vms(&["other"]))).await;
     stage.add_nodes(&all).await;
@@ -476,14 +480,16 @@ async fn neither_a_wrong_list_of_datacenters_nor_a_new_name_costs_a_node() {
     stage.nodes.set_ready("node-2", false).await;
     let path = stage.configuration("");
     let right = std::fs::read_to_string(&path).unwrap();
-    // A datacenter that exists, without these machines: both are told, the Ready one too.
+    // An existing datacenter without these VMs: both nodes get an event, also the Ready one.
     stage.workdir.write(CONFIGURATION, right.replace("[DC0]", "[DC1]")).unwrap();
-    stage.event_saying("node-2", "MachineUncertain", "exists, outside of what is watched").await;
-    stage.event_saying("node-1", "MachineUncertain", "check the datacenters").await;
-    // And one that does not.
+    stage
+        .event_containing("node-2", "VMUncertain", "exists, but outside the configured datacenters")
+        .await;
+    stage.event_containing("node-1", "VMUncertain", "check the datacenters").await;
+    // A datacenter that does not exist.
     stage.workdir.write(CONFIGURATION, right.replace("[DC0]", "[DC9]")).unwrap();
-    let texts = ["DC9", "its new settings are not in use yet"];
-    stage.event_with("node-2", "MachineUncertain", &texts).await;
+    let texts = ["DC9", "the new settings are not in use yet"];
+    stage.event_containing_all("node-2", "VMUncertain", &texts).await;
     stage.workdir.write(CONFIGURATION, &right).unwrap();
     eventually("the first list is in use again", 60, async || {
         let times = ccm.log().matches("the new settings are in use").count();
@@ -494,20 +500,20 @@ async fn neither_a_wrong_list_of_datacenters_nor_a_new_name_costs_a_node() {
     for name in ["node-1", "node-2"] {
         stage.node(name).await;
     }
-    // The kubelet of the first registers under another name: a Node of its own, the same machine.
+    // The kubelet of the first VM registers under another name: a second Node with the same VM.
     stage.nodes.set_ready("node-1", false).await;
     stage.nodes.add(Node::named("renamed").system_uuid(&all[0].uuid).uninitialized()).await;
     let renamed = stage.initialised("renamed", &ccm).await;
     let old = stage.node("node-1").await;
-    assert_eq!(provider_id(&renamed), provider_id(&old), "it is the same machine");
-    stage.event_saying("renamed", "DuplicateNode", "the node node-1 is the same machine").await;
+    assert_eq!(provider_id(&renamed), provider_id(&old), "the same VM");
+    stage.event_containing("renamed", "DuplicateNode", "the node node-1 has the same VM").await;
     stage.settle(&ccm, "marker-2").await;
     stage.node("node-1").await;
     stage.api().delete("node-1", &kube::api::DeleteParams::default()).await.unwrap();
-    // The one that is left goes on as if it had always been the only one.
+    // The remaining Node works like any other.
     stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"power": "off"})).await;
     stage.nodes.set_ready("renamed", false).await;
-    stage.until("it is tainted", "renamed", |node| has_taint(node, SHUTDOWN)).await;
+    stage.until("the node is tainted", "renamed", |node| has_taint(node, SHUTDOWN)).await;
     stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
     stage.until_deleted("renamed").await;
     stage.node("node-2").await;

@@ -1,4 +1,4 @@
-//! A vCenter that takes its time, or for ever, while another one is well.
+//! A slow or hanging vCenter next to a healthy one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -13,12 +13,13 @@ fn vms(names: &[&str]) -> Vec<Vm> {
     names.iter().map(|name| Vm::named(name)).collect()
 }
 
-/// Waits until the controller asks whether the machines of these nodes are gone.
+/// Waits until the controller asks vCenter whether the VMs of these nodes are gone.
 async fn until_asked(ccm: &Process, about: &[&str]) {
-    eventually("it is asked whether their machines are gone", 60, async || {
+    eventually("the controller asks whether the VMs are gone", 60, async || {
         let log = ccm.log();
         let asked = |name: &&&str| {
-            let mut lines = log.lines().filter(|line| line.contains("asking whether its machine"));
+            let mut lines =
+                log.lines().filter(|line| line.contains("asking vCenter whether the VM"));
             lines.any(|line| line.contains(**name))
         };
         let missing: Vec<_> = about.iter().filter(|name| !asked(name)).collect();
@@ -28,7 +29,7 @@ async fn until_asked(ccm: &Process, about: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vcenter_that_hangs_delays_nobody_else_deletes_nothing_and_is_met_again() {
+async fn a_hanging_vcenter_delays_no_other_deletes_nothing_and_recovers() {
     let near = vms(&["near-gone", "near-off", "near-lost", "near-back"]);
     let far = vms(&["far-gone", "far-stays"]);
     let stage = Stage::with(Inventory::small().vms(near.clone())).await;
@@ -44,8 +45,8 @@ async fn a_vcenter_that_hangs_delays_nobody_else_deletes_nothing_and_is_met_agai
     );
     stage.add_nodes(&near).await;
     stage.add_nodes(&far).await;
-    // One look at a time, and an answer that is waited for longer than any test lasts: who waits for
-    // the far vCenter with the only slot in hand would delay everybody.
+    // One sync at a time, and a call timeout longer than the test: a sync that waits for the far vCenter
+    // with the only worker permit would block all others.
     let flags = [
         "--leader-elect=false",
         "--node-deletion-delay=100ms",
@@ -53,8 +54,8 @@ async fn a_vcenter_that_hangs_delays_nobody_else_deletes_nothing_and_is_met_agai
         "--concurrent-node-syncs=1",
         "--log=info,cloud_controller=debug",
     ];
-    let patient = [&flags[..], &["--vcenter-call-timeout=1h"]].concat();
-    let ccm = stage.controller(&more, &patient);
+    let long_timeout = [&flags[..], &["--vcenter-call-timeout=1h"]].concat();
+    let ccm = stage.controller(&more, &long_timeout);
     for vm in near.iter().chain(&far) {
         stage.initialised(&vm.name, &ccm).await;
     }
@@ -65,41 +66,41 @@ async fn a_vcenter_that_hangs_delays_nobody_else_deletes_nothing_and_is_met_agai
         stage.nodes.set_ready(name, false).await;
     }
     until_asked(&ccm, &["near-gone"]).await;
-    // One that is in question too and comes back does not wait for the answer.
+    // A VM that comes back during the query does not wait for the answer.
     let before = record(&stage.node("near-back").await);
     stage.vcenter.destroy_vm("/DC0/vm/near-back").await;
     stage.nodes.set_ready("near-back", false).await;
     stage.settle(&ccm, "marker-0").await;
     stage.vcenter.add_vms("DC0", vms(&["near-back"])).await;
-    stage.until("its new place is on record", "near-back", |node| record(node) != before).await;
+    stage.until("the new reference is recorded", "near-back", |node| record(node) != before).await;
     stage.settle(&ccm, "marker").await;
     stage.vcenter.patch_vm("/DC0/vm/near-off", json!({"power": "off"})).await;
     stage.nodes.set_ready("near-off", false).await;
-    stage.until("it is tainted", "near-off", |node| has_taint(node, SHUTDOWN)).await;
+    stage.until("the node is tainted", "near-off", |node| has_taint(node, SHUTDOWN)).await;
     for name in ["near-gone", "far-gone"] {
         stage.node(name).await;
     }
-    // It answers again, slowly.
+    // The vCenter answers again, slowly.
     proxy.delay(Duration::from_millis(200));
     for name in ["near-gone", "far-gone"] {
         stage.until_deleted(name).await;
     }
     stage.node("far-stays").await;
 
-    // One whose patience ends says on the Node what it waited for: at the start, and in the middle.
+    // With a short call timeout, events name the hanging vCenter: at the start and during operation.
     proxy.black_hole();
     ccm.signal(rustix::process::Signal::TERM);
     let ended = ccm.wait(60).await.unwrap();
-    assert!(ended.success(), "it takes no leave of one that does not answer:\n{}", ccm.tail());
+    assert!(ended.success(), "the shutdown does not wait for a hanging vCenter:\n{}", ccm.tail());
     stage.vcenter.destroy_vm("/DC0/vm/near-off").await;
     let late = vms(&["far-late"]);
     other.add_vms("DC0", late.clone()).await;
     stage.add_nodes(&late).await;
-    let hasty = [&flags[..], &["--vcenter-call-timeout=3s"]].concat();
-    let ccm = stage.controller(&more, &hasty);
-    let texts = ["localhost:", "is not followed at present"];
-    stage.event_with("near-off", "MachineUncertain", &texts).await;
-    stage.event_with("far-late", "MachineNotFound", &texts).await;
+    let short_timeout = [&flags[..], &["--vcenter-call-timeout=3s"]].concat();
+    let ccm = stage.controller(&more, &short_timeout);
+    let texts = ["localhost:", "is unavailable"];
+    stage.event_containing_all("near-off", "VMUncertain", &texts).await;
+    stage.event_containing_all("far-late", "VMNotFound", &texts).await;
     stage.settle(&ccm, "marker-2").await;
     stage.node("near-off").await;
     proxy.heal();
@@ -108,7 +109,9 @@ async fn a_vcenter_that_hangs_delays_nobody_else_deletes_nothing_and_is_met_agai
     proxy.black_hole();
     stage.vcenter.destroy_vm("/DC0/vm/near-lost").await;
     stage.nodes.set_ready("near-lost", false).await;
-    stage.event_with("near-lost", "MachineUncertain", &["localhost:", "cannot be asked"]).await;
+    stage
+        .event_containing_all("near-lost", "VMUncertain", &["localhost:", "cannot be queried"])
+        .await;
     stage.settle(&ccm, "marker-3").await;
     for name in ["near-lost", "far-stays", "far-late"] {
         stage.node(name).await;

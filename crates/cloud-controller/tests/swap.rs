@@ -1,4 +1,4 @@
-//! Taking over from the Go controller, and giving back to it: neither writes to a node the other has
+//! Migration from the Go controller and back: neither controller writes to a node that the other
 //! initialised.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
@@ -18,15 +18,15 @@ fn nic(network: &str, addresses: &[&str]) -> Nic {
     Nic { network: network.into(), connected: true, addresses }
 }
 
-/// Machines of many shapes: one or several cards, both families, an address on a rule's network, one
-/// in a rule's subnet, one that is excluded, names with domains, cloud-init's order.
+/// VMs with one or several network cards, both families, addresses on configured networks, in configured
+/// and excluded subnets, names with domains, and cloud-init's order.
 fn vms() -> Vec<Vm> {
     let document = "network: {ethernets: {eth0: {addresses: [10.1.0.44/16]}}}";
     let metadata = BTreeMap::from([
         ("guestinfo.metadata".to_owned(), STANDARD.encode(document)),
         ("guestinfo.metadata.encoding".to_owned(), "base64".to_owned()),
     ]);
-    // The Go controller finds only nodes that are called like their guests.
+    // The Go controller finds only nodes with the host name of their guest.
     let shape = |n: usize, nics: Vec<Nic>| Vm { nics, ..Vm::numbered("node", n) };
     let mut all = Vec::new();
     for n in 1..=20 {
@@ -67,9 +67,9 @@ fn vms() -> Vec<Vm> {
     all
 }
 
-/// The machine whose zone the two controllers do not agree on under [`NAMES`]: it has one of its own, the
-/// folder it stands in another, and the region is farther still. The Go controller goes on to overwrite the
-/// zone it has until it meets a region; for ours the nearest counts.
+/// The VM for which the controllers choose different zones under [`NAMES`]: the VM and its folder have a
+/// zone, and the region is farther up. The Go controller overwrites the zone until it finds a region; ours
+/// takes the nearest zone.
 const DISPUTED: &str = "node-19";
 
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
@@ -79,13 +79,13 @@ const DUAL: &str = "    ipFamily: [ipv4, ipv6]
 labels: {zone: k8s-zone, region: k8s-region}
 nodes: {internalNetworkSubnetCidr: '10.1.0.0/16,fd00:1::/64', externalVmNetworkName: second, excludeInternalNetworkSubnetCidr: 10.9.0.0/16}";
 
-/// One family, a network for each side, an exclusion on each; zones from clusters, folders and machines.
+/// One family, a network for each side, an exclusion on each; zones from clusters, folders and VMs.
 const NAMES: &str = "    ipFamily: [ipv4]
 labels: {zone: rack, region: site}
 nodes: {internalVmNetworkName: second, externalVmNetworkName: VM Network, excludeInternalNetworkSubnetCidr: 192.168.7.0/24, excludeExternalNetworkSubnetCidr: 172.16.0.0/24}";
 
-/// Where the tags of [`NAMES`] are: one cluster leads to both, the other to a zone alone, which the machine's
-/// own tag or its folders' beats.
+/// Attaches the tags of [`NAMES`]: one cluster leads to both; the other leads only to a zone, and the tags of
+/// the VM or its folders take precedence.
 fn tagged(inventory: Inventory, all: &[Vm]) -> Inventory {
     let path = |vm: &Vm| format!("/DC0/vm/{}/{}", vm.folder, vm.name);
     let own = all.iter().filter(|vm| vm.folder == "racked" || vm.name == DISPUTED).map(path);
@@ -112,15 +112,15 @@ fn tagged(inventory: Inventory, all: &[Vm]) -> Inventory {
         )
 }
 
-/// The addresses a machine gets under [`NAMES`]: `InternalIP` and `ExternalIP`, where there are any.
+/// The expected `InternalIP` and `ExternalIP` under [`NAMES`].
 fn by_names(vm: &Vm) -> (Option<String>, Option<String>) {
     let n: usize = vm.name["node-".len()..].parse().unwrap();
     match n % 5 {
-        // Its other address is excluded from outside.
+        // Its other address is excluded for the external side.
         1 => (Some(format!("10.1.0.{n}")), None),
         2 | 0 => (None, Some(format!("10.1.0.{n}"))),
         3 => (None, Some(format!("10.9.0.{n}"))),
-        // What cloud-init configured comes first.
+        // The address from cloud-init comes first.
         _ => (None, Some("10.1.0.44".into())),
     }
 }
@@ -155,19 +155,19 @@ async fn stage() -> (Stage, Vec<Vm>) {
     (stage, all)
 }
 
-/// The node of the machine with this place in the list, before any controller saw it.
+/// The uninitialised node of the VM with this index.
 fn fresh(n: usize, vm: &Vm) -> Node {
     let node = Node::named(&vm.host_name).system_uuid(&vm.uuid).uninitialized();
-    // Some kubelets were told their address.
+    // Some kubelets have a --node-ip.
     if n % 5 == 4 { node.annotation(PROVIDED_IP, &format!("10.1.0.{}", n + 1)) } else { node }
 }
 
-/// Every node anew, as if nobody had initialised it; and the first marker has done its service.
-async fn begin_again(stage: &Stage, all: &[Vm]) {
+/// Deletes and re-creates every node, uninitialised.
+async fn recreate_nodes(stage: &Stage, all: &[Vm]) {
     let _ = stage.api().delete("marker", &kube::api::DeleteParams::default()).await;
     for (n, vm) in all.iter().enumerate() {
         stage.api().delete(&vm.host_name, &kube::api::DeleteParams::default()).await.unwrap();
-        // The CSINode of the node's first life is still there.
+        // The CSINode of the deleted node still exists.
         let csi = kube::Api::<k8s_openapi::api::storage::v1::CSINode>::all(stage.plane.client());
         let _ = csi.delete(&vm.host_name, &kube::api::DeleteParams::default()).await;
         stage.nodes.add(fresh(n, vm)).await;
@@ -178,19 +178,19 @@ async fn all_initialised(stage: &Stage, all: &[Vm], by: &Process, under: &str) -
     let mut nodes = Vec::new();
     for vm in all {
         stage.initialised(&vm.host_name, by).await;
-        // The Go controller writes addresses after it took the taint away.
+        // The Go controller writes addresses after it removed the taint.
         let written = |node: &KubeNode| {
-            let told = node.metadata.annotations.iter().any(|a| a.contains_key(PROVIDED_IP));
-            let looked_for = if under == DUAL { "fd00" } else { "IP=10." };
-            told || addresses(node).iter().any(|a| a.contains(looked_for))
+            let has_node_ip = node.metadata.annotations.iter().any(|a| a.contains_key(PROVIDED_IP));
+            let expected = if under == DUAL { "fd00" } else { "IP=10." };
+            has_node_ip || addresses(node).iter().any(|a| a.contains(expected))
         };
         nodes.push(stage.until("the addresses are there", &vm.host_name, written).await);
     }
     nodes
 }
 
-/// What a user sees of a node that a cloud controller decides.
-fn shown(node: &KubeNode) -> (String, Vec<String>, BTreeMap<String, String>) {
+/// The provider id, addresses and labels that a cloud controller sets.
+fn decisions(node: &KubeNode) -> (String, Vec<String>, BTreeMap<String, String>) {
     let labels = node.metadata.labels.clone().unwrap_or_default().into_iter();
     let ours = |key: &str| {
         key.contains("topology") || key.contains("failure-domain") || key.contains("instance-type")
@@ -202,7 +202,7 @@ fn go(stage: &Stage, under: &str) -> Process {
     let go = CloudController::on(&stage.configuration(under))
         .set("node-status-update-frequency", "1s")
         .set("concurrent-node-syncs", "4")
-        // The Go controller serves two families only with this switch.
+        // The Go controller needs this for two families.
         .environment("ENABLE_ALPHA_DUAL_STACK", "1");
     go.upstream("go-cpi", &stage.plane, &stage.workdir).unwrap()
 }
@@ -210,7 +210,7 @@ fn go(stage: &Stage, under: &str) -> Process {
 const OURS: &str = "vsphere-cloud-controller-manager/0";
 const THEIRS: &str = "vsphere-cloud-controller-manager/v";
 
-/// A machine of no meaning but that its node shows when a controller is done with all that came before it.
+/// Adds a node and waits until it is initialised. By then the controller has handled all earlier changes.
 async fn marker(stage: &Stage, name: &str, by: &Process) {
     let vm = Vm {
         nics: vec![nic("second", &["10.1.9.9/16", "fd00:1::9999/64"])],
@@ -222,15 +222,15 @@ async fn marker(stage: &Stage, name: &str, by: &Process) {
     stage.initialised(name, by).await;
 }
 
-/// What a controller wrote to nodes from this instant on, by its user agent. Its writes to the marker must be
-/// among what is on record, or nobody could tell that there were no others.
-async fn writes_beside(
+/// A controller's writes to nodes other than the marker since this time, by its user agent. Waits for the
+/// writes to the marker, which show that the audit log is complete.
+async fn writes_except(
     stage: &Stage,
     marker: &str,
     agent: &str,
     since: jiff::Timestamp,
 ) -> Vec<String> {
-    eventually("its writes to the marker are on record", 30, async || {
+    eventually("the audit log has the writes to the marker", 30, async || {
         let writes = stage.node_writes_since(since, agent).into_iter();
         let own = |write: &String| write.contains(&format!("/nodes/{marker}"));
         let (own, others): (Vec<_>, Vec<_>) = writes.partition(own);
@@ -246,52 +246,53 @@ async fn writes_beside(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ours_takes_over_from_the_go_controller_without_a_write_and_decides_the_same() {
+async fn our_controller_replaces_the_go_controller_without_a_write_and_decides_the_same() {
     let (stage, all) = stage().await;
     for (under, mark) in [(DUAL, "marker"), (NAMES, "marker-2")] {
         if under == NAMES {
-            begin_again(&stage, &all).await;
+            recreate_nodes(&stage, &all).await;
         }
         let theirs = go(&stage, under);
         let before = all_initialised(&stage, &all, &theirs, under).await;
         drop(theirs);
-        // One is not Ready, and may lose its machine at any time: that alone gets its record.
+        // One node is not Ready and can lose its VM at any time: only that node gets a record.
         let down = before[6].metadata.name.clone().unwrap();
         stage.nodes.set_ready(&down, false).await;
-        stage.until("its kubelet stopped", &down, |node| !is_ready(node)).await;
+        stage.until("the kubelet stopped", &down, |node| !is_ready(node)).await;
         let since = jiff::Timestamp::now();
         let ours = stage.controller(under, &["--leader-elect=false"]);
         marker(&stage, mark, &ours).await;
-        stage.until("its machine is on record", &down, |node| record(node).is_some()).await;
-        let writes = writes_beside(&stage, mark, OURS, since).await;
-        let noted = format!("/nodes/{down}?");
-        let is_note = |write: &String| write.starts_with("\"patch\"") && write.contains(&noted);
-        assert!(writes.len() == 1 && is_note(&writes[0]), "{writes:?}");
+        stage.until("the VM is recorded", &down, |node| record(node).is_some()).await;
+        let writes = writes_except(&stage, mark, OURS, since).await;
+        let node_path = format!("/nodes/{down}?");
+        let is_record =
+            |write: &String| write.starts_with("\"patch\"") && write.contains(&node_path);
+        assert!(writes.len() == 1 && is_record(&writes[0]), "{writes:?}");
         for node in &before {
             let after = stage.node(node.metadata.name.as_deref().unwrap()).await;
-            assert_eq!(shown(&after), shown(node));
+            assert_eq!(decisions(&after), decisions(node));
         }
-        // The same nodes anew, by ours: every decision is the same, but for the one there is a reason for.
-        begin_again(&stage, &all).await;
+        // Re-created and initialised by our controller: every decision but one is the same.
+        recreate_nodes(&stage, &all).await;
         let again = all_initialised(&stage, &all, &ours, under).await;
         for (vm, (theirs, ours)) in all.iter().zip(before.iter().zip(&again)) {
-            let mut decided = shown(theirs);
+            let mut decided = decisions(theirs);
             if under == NAMES && vm.name == DISPUTED {
                 let zones = decided.2.iter_mut().filter(|(key, _)| key.ends_with("/zone"));
                 let changed = zones.map(|(_, zone)| std::mem::replace(zone, "rack-own".into()));
                 assert_eq!(changed.collect::<Vec<_>>(), ["rack-hall", "rack-hall"]);
             }
-            assert_eq!(shown(ours), decided, "{}", vm.name);
+            assert_eq!(decisions(ours), decided, "{}", vm.name);
             if under == NAMES {
-                is_by_names(ours, vm);
+                check_names(ours, vm);
             }
         }
         drop(ours);
     }
 }
 
-/// Whether a node is as [`NAMES`] says: not only the same by either controller.
-fn is_by_names(node: &KubeNode, vm: &Vm) {
+/// Checks the expected result, not only that both controllers agree.
+fn check_names(node: &KubeNode, vm: &Vm) {
     let (internal, external) = by_names(vm);
     let kept = |kind: &str, address: Option<String>| address.map(|a| format!("{kind}={a}"));
     let expected = [kept("InternalIP", internal), kept("ExternalIP", external)];
@@ -299,9 +300,9 @@ fn is_by_names(node: &KubeNode, vm: &Vm) {
         addresses(node).into_iter().filter(|a| !a.starts_with("Hostname=")).collect();
     assert_eq!(found, expected.into_iter().flatten().collect::<Vec<_>>(), "{}", vm.name);
     let (zone, region) = nearest(vm);
-    for (of, value) in [("zone", zone), ("region", region)] {
+    for (kind, value) in [("zone", zone), ("region", region)] {
         for domain in ["topology.kubernetes.io", "failure-domain.beta.kubernetes.io"] {
-            assert_eq!(label(node, &format!("{domain}/{of}")), Some(value), "{}", vm.name);
+            assert_eq!(label(node, &format!("{domain}/{kind}")), Some(value), "{}", vm.name);
         }
     }
 }
@@ -311,19 +312,18 @@ fn is_ready(node: &KubeNode) -> bool {
     all.any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// What cloud controllers wrote and when: both go by the same name.
+/// The managed fields of both controllers, which have the same field manager.
 fn managed(node: &KubeNode) -> Vec<ManagedFieldsEntry> {
     let mut all = node.metadata.managed_fields.clone().unwrap_or_default();
     all.retain(|e| e.manager.as_deref() == Some("vsphere-cloud-controller-manager"));
     all
 }
 
-/// Whether a kubelet was told its address.
-fn was_told(node: &KubeNode) -> bool {
+fn has_node_ip(node: &KubeNode) -> bool {
     node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(PROVIDED_IP))
 }
 
-/// How often the addresses of each of these nodes were sent.
+/// The number of address writes to each of these nodes.
 fn sent(writes: &[String], nodes: &[&KubeNode]) -> Vec<usize> {
     let path = |node: &KubeNode| format!("/nodes/{}/status", node.metadata.name.as_ref().unwrap());
     let times = |node: &&KubeNode| {
@@ -334,30 +334,30 @@ fn sent(writes: &[String], nodes: &[&KubeNode]) -> Vec<usize> {
     nodes.iter().map(times).collect()
 }
 
-/// How many rounds of status updates the Go controller went through at least: they come one after the other.
+/// The minimum number of status update rounds of the Go controller, which are sequential.
 ///
-/// Under two families it sends the addresses of a node that has both anew in every round, whoever wrote them.
-/// Under one it sends none, but it logs in for tags, once for each way up from a machine that it follows.
+/// With two families it sends the addresses of a node with both again in every round. With one family it
+/// sends none, but it logs in for tags once for each path upwards from a VM.
 async fn rounds(stage: &Stage, under: &str, both: &[&KubeNode], since: jiff::Timestamp) -> usize {
     if under == DUAL {
         let writes = stage.node_writes_since(since, THEIRS);
         return sent(&writes, both).into_iter().min().unwrap();
     }
-    // One way for each of ten machines and the marker, three for each of the other ten.
+    // One path for each of ten VMs and the marker, three for each of the other ten.
     let logins = stage.vcenter.calls().await.of("POST /rest/com/vmware/cis/session");
     usize::try_from(logins).unwrap() / (11 + 3 * 10)
 }
 
-/// Waits until the Go controller went through a whole round in which it found the machine of every node, which
-/// in the first it does not: it gets to know them beside it. Since when it found all, is returned.
-async fn a_whole_round(
+/// Waits until the Go controller completed a round in which it found the VM of every node. In its first round
+/// it does not find all. Returns the time from which it found all of them.
+async fn wait_for_rounds(
     stage: &Stage,
     under: &str,
     nodes: &[KubeNode],
     since: jiff::Timestamp,
     go: &Process,
 ) -> jiff::Timestamp {
-    let both: Vec<_> = nodes.iter().filter(|node| !was_told(node)).collect();
+    let both: Vec<_> = nodes.iter().filter(|node| !has_node_ip(node)).collect();
     let (mut read, mut base, mut found) = (0, 0, since);
     eventually("a round of status updates is over", 120, async || {
         let log = go.log();
@@ -365,7 +365,7 @@ async fn a_whole_round(
         if log[read..].contains("Error getting instance metadata") {
             (read, base, found) = (log.len(), done, jiff::Timestamp::now());
         }
-        // One may have been under way, and not all of the last is on record.
+        // One round can have been running already, and the audit log can lack a part of the last.
         if done >= base + 3 { Ok(()) } else { Err(format!("{done} {base}\n{}", go.tail())) }
     })
     .await;
@@ -373,11 +373,11 @@ async fn a_whole_round(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_go_controller_leaves_nodes_alone_that_ours_initialised() {
+async fn the_go_controller_does_not_change_nodes_that_ours_initialised() {
     let (stage, all) = stage().await;
     for (under, mark) in [(DUAL, "marker"), (NAMES, "marker-2")] {
         if under == NAMES {
-            begin_again(&stage, &all).await;
+            recreate_nodes(&stage, &all).await;
         }
         let ours = stage.controller(under, &["--leader-elect=false"]);
         let before = all_initialised(&stage, &all, &ours, under).await;
@@ -385,29 +385,30 @@ async fn the_go_controller_leaves_nodes_alone_that_ours_initialised() {
         let since = jiff::Timestamp::now();
         stage.vcenter.forget_calls().await;
         let theirs = go(&stage, under);
-        // Its marker, and then rounds of its status updates, which come every second.
+        // The marker, and then status update rounds, one per second.
         marker(&stage, mark, &theirs).await;
-        let found = a_whole_round(&stage, under, &before, since, &theirs).await;
+        let found = wait_for_rounds(&stage, under, &before, since, &theirs).await;
         drop(theirs);
         for node in &before {
             let name = node.metadata.name.clone().unwrap();
             let after = stage.node(&name).await;
-            assert_eq!(shown(&after), shown(node), "{name}");
+            assert_eq!(decisions(&after), decisions(node), "{name}");
             assert_eq!(after.spec, node.spec, "{name}");
             assert_eq!(after.metadata.labels, node.metadata.labels, "{name}");
             assert_eq!(after.metadata.annotations, node.metadata.annotations, "{name}");
             assert!(record(&after).is_some(), "{name}");
-            // That the API server found no difference in what was sent stands in the managed fields.
+            // Unchanged managed fields show that no request changed the node.
             assert_eq!(managed(&after), managed(node), "{name}");
             assert!(!managed(&after).is_empty(), "{name}");
         }
-        // It wrote nothing at all; but under two families it sent the addresses of each node that has both, once in
-        // each round. Of the first and the last round in that time, some may be missing.
-        let (told, both): (Vec<_>, Vec<_>) = before.iter().partition(|node| was_told(node));
-        let writes = writes_beside(&stage, mark, THEIRS, since).await;
+        // It changed nothing. With two families it sent the addresses of each node with both, once per round;
+        // the first and the last round can be incomplete.
+        let (with_node_ip, both): (Vec<_>, Vec<_>) =
+            before.iter().partition(|node| has_node_ip(node));
+        let writes = writes_except(&stage, mark, THEIRS, since).await;
         let times = sent(&writes, &both);
         assert_eq!(writes.len(), times.iter().sum::<usize>(), "{writes:?}");
-        assert_eq!(sent(&writes, &told), [0; 4]);
+        assert_eq!(sent(&writes, &with_node_ip), [0; 4]);
         let times = sent(&stage.node_writes_since(found, THEIRS), &both);
         let (least, most) = (*times.iter().min().unwrap(), *times.iter().max().unwrap());
         let expected = if under == DUAL { least >= 1 && most - least <= 2 } else { most == 0 };

@@ -42,10 +42,10 @@ macro_rules! messages {
 messages! {
     // VDO's own cloud controller, and the vCenter client it shares with VDO. They name the cause
     // themselves; here is where to read on.
-    "no virtual machine in the configured vCenters and datacenters has its uuid, name or address" means
+    "no VM in the configured vCenters and datacenters has the node's uuid, name or address" means
         "the account sees no VM of this node where the cloud controller was told to look",
         see VM_NOT_FOUND, VM_OUT_OF_SIGHT, DATACENTER_MISSING;
-    "machines answer to ...; give each its own uuid" means
+    "VMs match ...; give each VM its own uuid" means
         "several VMs have the same uuid, name or address, as copies do",
         see VM_AMBIGUOUS;
     "its guest reports no host name: are VMware Tools running?" means
@@ -63,19 +63,19 @@ messages! {
     "it has no usable ... address among" means
         "none of the VM's addresses is in the configured network or of the configured family",
         see ADDRESS_NONE, ADDRESS_WRONG;
-    "the kubelet's --node-ip ... is none of the addresses chosen for the machine" means
+    "the kubelet's --node-ip ... is none of the addresses chosen for the VM" means
         "the address kubelet was given is not one the cloud controller may pick",
         see ADDRESS_WRONG;
     "no tag of the category ... : attach one" means
         "nothing above the node's VM carries a tag of that category, or the account may not read it",
         see TAG_MISSING, CATEGORY_MISSING, PRIVILEGE_READ;
-    "so nobody can prove that it is gone" means
+    "so there is no proof that it is gone" means
         "the VM of this node is not seen, and the cloud controller deletes no Node on doubt",
         see VM_NOT_FOUND, VM_OUT_OF_SIGHT;
-    "nodes are gone at once: an accident is more likely than intent" means
+    "nodes are gone at once, which is probably an accident" means
         "many VMs vanished together, so the cloud controller deletes no Node until somebody says so",
         see VM_NOT_FOUND, VM_OUT_OF_SIGHT;
-    "in NSX, which this controller does not serve" means
+    "in NSX, which this controller does not support" means
         "load balancers and routes in NSX need the upstream cloud controller",
         see UPSTREAM_NEEDED;
     "does not let ... log in: the user name or password is wrong" means

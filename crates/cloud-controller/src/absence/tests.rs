@@ -10,58 +10,62 @@ fn record(vcenter: &str, uuid: &str, folder: &str) -> Record {
     }
 }
 
-fn census(of: &[(&str, Record, bool)]) -> LastSeen {
-    let mut census = LastSeen::default();
-    for (node, record, in_view) in of {
-        census.note(&(*node).into(), record.clone(), || *in_view);
+fn last_seen(records: &[(&str, Record, bool)]) -> LastSeen {
+    let mut last_seen = LastSeen::default();
+    for (node, record, visible) in records {
+        last_seen.add(&(*node).into(), record.clone(), || *visible);
     }
-    census
+    last_seen
 }
 
-fn shown(there: &There) -> (Vec<&str>, Vec<&str>) {
-    let folders = there.folders.iter().map(|folder| &*folder.id).collect();
-    (folders, there.elsewhere.iter().map(|node| &**node).collect())
+fn shown(history: &VcenterHistory) -> (Vec<&str>, Vec<&str>) {
+    let folders = history.folders.iter().map(|folder| &*folder.id).collect();
+    (folders, history.without_folder.iter().map(|node| &**node).collect())
 }
 
 #[test]
-fn a_vcenter_keeps_what_is_known_of_it_under_every_name_it_had() {
-    let census = census(&[
+fn the_history_of_a_vcenter_covers_all_its_names() {
+    let last_seen = last_seen(&[
         ("a", record("old", "U", "group-1"), false),
         ("b", record("new", "U", "group-2"), true),
         ("c", record("new", "", "group-3"), false),
         ("d", record("other", "V", "group-9"), false),
     ]);
-    assert_eq!(shown(&census.of("new", "U")).0, ["group-1", "group-2", "group-3"]);
-    assert_eq!(shown(&census.of("newest", "U")).0, ["group-1", "group-2"]);
-    // Who does not know its own uuid is known by its name alone.
-    assert_eq!(shown(&census.of("old", "")).0, ["group-1"]);
-    assert_eq!(shown(&census.of("elsewhere", "W")).0, Vec::<&str>::new());
+    assert_eq!(shown(&last_seen.history("new", "U")).0, ["group-1", "group-2", "group-3"]);
+    assert_eq!(shown(&last_seen.history("newest", "U")).0, ["group-1", "group-2"]);
+    // A vCenter without a uuid is identified by its name alone.
+    assert_eq!(shown(&last_seen.history("old", "")).0, ["group-1"]);
+    assert_eq!(shown(&last_seen.history("elsewhere", "W")).0, Vec::<&str>::new());
 }
 
 #[test]
-fn another_vcenter_under_an_old_name_is_noticed_unless_the_old_one_is_there_too() {
-    let census = census(&[("a", record("vc", "U", "group-1"), true)]);
-    let present = |of: &[&str]| of.iter().map(|uuid| (*uuid).into()).collect();
-    assert_eq!(census.replaced("vc", &present(&["U"])), None);
-    assert_eq!(census.replaced("vc", &present(&["V"])), Some("U"));
-    assert_eq!(census.replaced("vc", &present(&["V", "U"])), None, "it only changed its name");
-    assert_eq!(census.replaced("new", &present(&["V"])), None);
+fn another_vcenter_under_an_old_name_is_detected_unless_the_old_one_is_present_too() {
+    let last_seen = last_seen(&[("a", record("vc", "U", "group-1"), true)]);
+    let present = |uuids: &[&str]| uuids.iter().map(|uuid| (*uuid).into()).collect();
+    assert_eq!(last_seen.replaced_uuid("vc", &present(&["U"])), None);
+    assert_eq!(last_seen.replaced_uuid("vc", &present(&["V"])), Some("U"));
+    assert_eq!(
+        last_seen.replaced_uuid("vc", &present(&["V", "U"])),
+        None,
+        "it only changed its name"
+    );
+    assert_eq!(last_seen.replaced_uuid("new", &present(&["V"])), None);
 }
 
 #[test]
-fn a_machine_that_stood_in_no_folder_counts_as_seen_only_while_it_is_in_view() {
-    let there = census(&[
+fn a_vm_without_a_folder_must_be_visible() {
+    let history = last_seen(&[
         ("in-view", record("vc", "U", ""), true),
         ("lost", record("vc", "U", ""), false),
         ("plain", record("vc", "U", "group-1"), false),
     ])
-    .of("vc", "U");
-    assert_eq!(shown(&there), (vec!["group-1"], vec!["lost"]));
+    .history("vc", "U");
+    assert_eq!(shown(&history), (vec!["group-1"], vec!["lost"]));
 }
 
 #[test]
-fn what_stood_in_a_vcenter_that_is_not_configured_any_more_is_not_gone() {
-    let answer = recorded(None, &record("vc", "U", "group-1")).err().unwrap();
-    assert!(answer.contains("is not configured any more"), "{answer}");
-    assert!(answer.contains(ANNOTATION), "it says what to do: {answer}");
+fn a_vm_in_a_vcenter_that_is_no_longer_configured_is_not_gone() {
+    let answer = recorded_location(None, &record("vc", "U", "group-1")).err().unwrap();
+    assert!(answer.contains("is no longer configured"), "{answer}");
+    assert!(answer.contains(ANNOTATION), "the text contains the fix: {answer}");
 }

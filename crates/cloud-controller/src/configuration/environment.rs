@@ -1,7 +1,7 @@
-//! The environment variables of the upstream controller, which override its file.
+//! The environment variables of the upstream controller, which override the file.
 //!
-//! They take effect before the file's defaults are handed down to each vCenter, `VSPHERE_VCENTER_PORT`
-//! is a port and not a vCenter, and values may contain `=`.
+//! They apply before each vCenter inherits from `global`. `VSPHERE_VCENTER_PORT` is a port, not a
+//! vCenter. Values can contain `=`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,6 @@ use super::{ConfigurationError, EnvironmentSnafu};
 
 type Environment = BTreeMap<String, String>;
 
-/// Overrides what the environment names.
 pub(super) fn apply(
     config: &mut CpiConfig,
     environment: &Environment,
@@ -30,8 +29,8 @@ pub(super) fn apply(
     text(get("VSPHERE_THUMBPRINT"), &mut global.thumbprint);
     list(get("VSPHERE_DATACENTER"), &mut global.datacenters);
     global.port = number("VSPHERE_VCENTER_PORT", get("VSPHERE_VCENTER_PORT"))?.or(global.port);
-    let rounds = number("VSPHERE_ROUNDTRIP_COUNT", get("VSPHERE_ROUNDTRIP_COUNT"))?;
-    global.soap_roundtrip_count = rounds.or(global.soap_roundtrip_count);
+    let roundtrips = number("VSPHERE_ROUNDTRIP_COUNT", get("VSPHERE_ROUNDTRIP_COUNT"))?;
+    global.soap_roundtrip_count = roundtrips.or(global.soap_roundtrip_count);
     if let Some(insecure) = flag("VSPHERE_INSECURE", get("VSPHERE_INSECURE"))? {
         global.insecure_flag = insecure;
     }
@@ -55,14 +54,14 @@ pub(super) fn apply(
             && !server.is_empty()
         {
             let entry = config.vcenters.entry(server.clone()).or_default();
-            one(id, server, entry, environment)?;
+            apply_vcenter(id, server, entry, environment)?;
         }
     }
     Ok(())
 }
 
-/// The vCenter that `VSPHERE_VCENTER_<id>` names.
-fn one(
+/// Overrides the vCenter in `VSPHERE_VCENTER_<id>`.
+fn apply_vcenter(
     id: &str,
     server: &str,
     entry: &mut VirtualCenter,
@@ -85,8 +84,8 @@ fn one(
     list(get("DATACENTERS"), &mut entry.datacenters);
     list(get("IP_FAMILY"), &mut entry.ip_family);
     entry.port = number(&key("PORT"), get("PORT"))?.or(entry.port);
-    let rounds = number(&key("ROUNDTRIP"), get("ROUNDTRIP"))?;
-    entry.soap_roundtrip_count = rounds.or(entry.soap_roundtrip_count);
+    let roundtrips = number(&key("ROUNDTRIP"), get("ROUNDTRIP"))?;
+    entry.soap_roundtrip_count = roundtrips.or(entry.soap_roundtrip_count);
     if let Some(insecure) = flag(&key("INSECURE"), get("INSECURE"))? {
         entry.insecure_flag = insecure;
     }

@@ -22,7 +22,7 @@ nodes: {internalNetworkSubnetCidr: '10.0.0.0/8, 192.168.0.0/16', excludeExternal
 ";
 
 #[test]
-fn what_a_vcenter_does_not_say_comes_from_global() {
+fn a_vcenter_inherits_unset_keys_from_global() {
     let config = read(YAML).unwrap();
     let [a, b] = &config.vcenters[..] else { panic!("{config:?}") };
     assert_eq!((&*a.name, &*b.name), ("vc-a.example:8443", "10.0.0.1"));
@@ -32,7 +32,7 @@ fn what_a_vcenter_does_not_say_comes_from_global() {
         (&a.families[..], &b.families[..]),
         (&[Family::V6, Family::V4][..], &[Family::V4][..])
     );
-    assert_eq!(a.credentials, CredentialSource::Here("admin".into(), "pw".into()));
+    assert_eq!(a.credentials, CredentialSource::Inline("admin".into(), "pw".into()));
     assert_eq!(b.credentials, CredentialSource::Secret("n".into(), "s".into()));
     assert_eq!((&a.trust, &b.trust), (&TrustSource::System, &TrustSource::Insecure));
     assert_eq!(
@@ -46,7 +46,7 @@ fn what_a_vcenter_does_not_say_comes_from_global() {
 }
 
 #[test]
-fn the_older_format_means_the_same() {
+fn the_ini_format_is_equivalent() {
     let ini = "[Global]\nuser = admin\npassword = pw\nport = 8443\ndatacenters = DC0\n\
                [VirtualCenter \"vc-a.example\"]\nip-family = ipv6,ipv4\n\
                [VirtualCenter \"fd00::1\"]\nport = 443\nca-file = /ca.pem\n\
@@ -55,14 +55,14 @@ fn the_older_format_means_the_same() {
     let config = read(ini).unwrap();
     let names: Vec<&str> = config.vcenters.iter().map(|v| &*v.name).collect();
     assert_eq!(names, ["fd00::1", "vc-a.example:8443"]);
-    assert_eq!(config.vcenters[0].trust, TrustSource::CaFile("/ca.pem".into(), Bundle::Unread));
+    assert_eq!(config.vcenters[0].trust, TrustSource::CaFile("/ca.pem".into(), CaBundle::Unread));
     assert_eq!(config.vcenters[1].families, [Family::V6, Family::V4]);
     assert_eq!(config.categories.zone, "k8s-zone", "a zone alone is enough");
     assert_eq!(config.rules.internal.network, "net");
 }
 
 #[test]
-fn global_server_is_a_vcenter_of_its_own() {
+fn global_server_is_another_vcenter() {
     let config = read("global: {server: vc, secretName: s, secretNamespace: n}").unwrap();
     assert_eq!(&*config.vcenters[0].name, "vc");
     assert_eq!(config.vcenters[0].credentials, CredentialSource::Secret("n".into(), "s".into()));
@@ -85,7 +85,7 @@ fn the_environment_overrides_the_file_for_every_vcenter() {
     assert_eq!(names, ["vc-a.example:9443", "10.0.0.1"], "no vCenter called 9443");
     assert_eq!(
         config.vcenters[0].credentials,
-        CredentialSource::Here("root".into(), "a=b=c".into())
+        CredentialSource::Inline("root".into(), "a=b=c".into())
     );
     assert!(config.vcenters.iter().all(|v| v.trust == TrustSource::Insecure));
     assert_eq!(config.categories.zone, "rack");
@@ -112,25 +112,31 @@ fn the_environment_alone_is_enough() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
-    let one = "global: {server: vc, user: u, password: p}\n";
+fn errors_name_the_cause() {
+    let apply_vcenter = "global: {server: vc, user: u, password: p}\n";
     for (text, why) in [
         ("", "the configuration is empty"),
         ("global: {user: u}", "no vCenter is specified"),
         ("global: {server: vc}", "no credentials"),
         ("global: {server: vc, usr: x}", "`global.usr` (did you mean `user`?)"),
         (
-            &format!("{one}nodes: {{internalNetworkSubnetCidr: 10.0.0.300/8}}"),
-            "10.0.0.300/8 is no subnet",
+            &format!("{apply_vcenter}nodes: {{internalNetworkSubnetCidr: 10.0.0.300/8}}"),
+            "10.0.0.300/8",
         ),
         ("global: {server: vc, user: u, password: p, ipFamily: [ipv7]}", "ipv7 is neither"),
         ("global: {server: vc, user: u, password: p, thumbprint: xx}", "the thumbprint of vc"),
         (
             "global: {user: u, password: p}\nvcenter: {a: {server: vc}, b: {server: vc}}",
-            "vc stands in the configuration twice",
+            "vc is in the configuration twice",
         ),
-        (&format!("{one}loadBalancer: {{size: SMALL}}"), "asks for load balancers in NSX"),
-        (&format!("{one}route: {{routerPath: /infra/tier-1s/x}}"), "asks for pod routes in NSX"),
+        (
+            &format!("{apply_vcenter}loadBalancer: {{size: SMALL}}"),
+            "asks for load balancers in NSX",
+        ),
+        (
+            &format!("{apply_vcenter}route: {{routerPath: /infra/tier-1s/x}}"),
+            "asks for pod routes in NSX",
+        ),
     ] {
         let error = read(text).unwrap_err();
         assert!(error.contains(why), "{text}: {error}");
@@ -142,7 +148,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn families_are_read_in_any_case_with_blanks() {
+fn families_are_case_insensitive_and_trimmed() {
     let config =
         read("global: {server: vc, user: u, password: p, ipFamily: [' IPv6', IPV4]}").unwrap();
     assert_eq!(config.vcenters[0].families, [Family::V6, Family::V4]);
@@ -164,7 +170,7 @@ fn the_content_of_a_ca_file_is_a_part_of_the_configuration() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(first, again);
     assert!(first != second && first != missing, "{first:?}");
-    let TrustSource::CaFile(_, Bundle::Unreadable(why)) = &missing.vcenters[0].trust else {
+    let TrustSource::CaFile(_, CaBundle::Unreadable(why)) = &missing.vcenters[0].trust else {
         panic!("{missing:?}")
     };
     assert!(why.contains("No such file"), "{why}");

@@ -1,22 +1,20 @@
-//! The cases in which the Go controller tests how its file leads to credentials and trust, in its older
-//! format; and what each leads to here.
+//! The Go controller's test cases for credentials and trust in its INI format, with our results.
 
 use super::*;
 
-/// A thumbprint made of one byte.
 fn thumbprint(byte: &str) -> String {
     vec![byte; 20].join(":")
 }
 
-/// Each vCenter with its credentials and how it proves who it is; or why not, where that is asked for.
+/// Each vCenter with its credentials and trust, or the error.
 fn outcome(text: &str) -> String {
     let config = match Configuration::read(Some(text), &BTreeMap::new()) {
         Ok(config) => config,
         Err(error) => return error.to_string(),
     };
-    let one = |vcenter: &Vcenter| {
+    let apply_vcenter = |vcenter: &Vcenter| {
         let credentials = match &vcenter.credentials {
-            CredentialSource::Here(user, password) => format!("{user}/{}", password.expose()),
+            CredentialSource::Inline(user, password) => format!("{user}/{}", password.expose()),
             CredentialSource::Secret(namespace, name) => format!("Secret {namespace}/{name}"),
             CredentialSource::Directory(path) => format!("files in {}", path.display()),
         };
@@ -28,7 +26,7 @@ fn outcome(text: &str) -> String {
         };
         format!("{}: {credentials}{trust}", vcenter.name)
     };
-    config.vcenters.iter().map(one).collect::<Vec<_>>().join(", ")
+    config.vcenters.iter().map(apply_vcenter).collect::<Vec<_>>().join(", ")
 }
 
 #[test]
@@ -39,26 +37,26 @@ fn every_case_of_the_go_controllers_credentials_ends_as_it_should() {
     let global = |more: &str| format!("[Global]\nserver = 0.0.0.0\ndatacenters = us-west\n{more}");
     let entry = |more: &str| format!("[VirtualCenter \"0.0.0.0\"]\n{more}");
     let (a, b) = (thumbprint("AA"), thumbprint("BB"));
-    let here = "0.0.0.0: user/password";
-    let there = "0.0.0.0: Secret kube-system/vccreds";
+    let pair_result = "0.0.0.0: user/password";
+    let secret_result = "0.0.0.0: Secret kube-system/vccreds";
     let two = "0.0.0.0: user/password by /ca.pem, 1.1.1.1: user/password by /ca.pem";
     let cases = [
-        ("user and password", global(pair), here.to_owned()),
-        ("a Secret", global(secret), there.into()),
+        ("user and password", global(pair), pair_result.to_owned()),
+        ("a Secret", global(secret), secret_result.into()),
         (
             "a Secret, user and password: the Secret wins",
             global(&format!("{secret}{pair}")),
-            there.into(),
+            secret_result.into(),
         ),
         (
             "a Secret and half a pair",
             global(&format!("{secret}password = password\n")),
-            there.into(),
+            secret_result.into(),
         ),
         (
-            "a Secret without a namespace beside a pair",
+            "a Secret without a namespace, and a pair",
             global(&format!("{nameless}{pair}")),
-            here.into(),
+            pair_result.into(),
         ),
         (
             "a Secret without a namespace, no user",
@@ -72,25 +70,25 @@ fn every_case_of_the_go_controllers_credentials_ends_as_it_should() {
         ),
         ("a Secret without a namespace, no pair", global(nameless), "!vcenter.0.0.0.0.user".into()),
         (
-            "a vCenter of its own, the pair for all",
+            "a separate vCenter, the pair for all",
             format!("[Global]\n{pair}{}", entry("")),
-            here.into(),
+            pair_result.into(),
         ),
         (
-            "a vCenter with a pair of its own",
+            "a vCenter with its own pair",
             global("port = 443\ninsecure-flag = true\n") + &entry(pair),
-            format!("{here} insecure"),
+            format!("{pair_result} insecure"),
         ),
-        ("a vCenter of its own, a Secret for all", global(secret) + &entry(""), there.into()),
+        ("a separate vCenter, a Secret for all", global(secret) + &entry(""), secret_result.into()),
         (
             "a Secret for all, a vCenter with half a pair",
             global(secret) + &entry("password = password\n"),
-            there.into(),
+            secret_result.into(),
         ),
         (
             "a thumbprint for all",
             global(&format!("{pair}thumbprint = \"{a}\"\n")),
-            format!("{here} {a}"),
+            format!("{pair_result} {a}"),
         ),
         (
             "a thumbprint for each, and one without",
@@ -99,10 +97,10 @@ fn every_case_of_the_go_controllers_credentials_ends_as_it_should() {
                  \"{b}\"\n",
                 entry(&format!("thumbprint = \"{a}\"\n"))
             ),
-            format!("{here} {a}, 1.1.1.1: user/password {b}, no-thumbprint: user/password"),
+            format!("{pair_result} {a}, 1.1.1.1: user/password {b}, no-thumbprint: user/password"),
         ),
         (
-            "one authority for all",
+            "one CA file for all",
             format!(
                 "[Global]\n{pair}ca-file = /ca.pem\n{}[VirtualCenter \"1.1.1.1\"]\n{pair}",
                 entry(pair)
@@ -126,7 +124,7 @@ fn every_case_of_the_go_controllers_credentials_ends_as_it_should() {
 }
 
 #[test]
-fn beyond_its_cases_what_is_nearest_to_a_vcenter_wins_and_nothing_is_silently_dropped() {
+fn the_settings_of_a_vcenter_override_global_and_conflicts_are_errors() {
     let secret = "secret-name = s\nsecret-namespace = n\n";
     let own = "secret-name = own\nsecret-namespace = m\n";
     let files = "secrets-directory = /secrets\n";
@@ -156,7 +154,7 @@ fn beyond_its_cases_what_is_nearest_to_a_vcenter_wins_and_nothing_is_silently_dr
 }
 
 #[test]
-fn families_of_the_older_format() {
+fn families_in_the_ini_format() {
     let read = |value: &str| {
         let text = format!(
             "[Global]\nuser = u\npassword = p\nip-family = \"{value}\"\n[VirtualCenter \"vc\"]\n"

@@ -1,4 +1,4 @@
-//! Nodes whose machine is not in view: what is told of them, what holds them, and their end.
+//! Nodes whose VM is not visible: events, reasons to keep them, deletion.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,192 +6,201 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    Census, Next, Shared, Slot,
-    look::{ASK_AGAIN, write_failed},
+    NextSync, NodeSummary, Shared, WorkerPermit,
+    sync::{POLL_INTERVAL, write_failed},
 };
 use crate::{
     absence::{self, LastSeen},
-    events::Weight,
+    events::EventType,
     identity::{self, Match},
-    lifecycle::{Action, Proof, Standing},
+    lifecycle::{Action, Proof, VmState},
     model::Node,
     nodes::{is_conflict, is_gone},
 };
 
-/// So long the nodes whose machine is not in view are taken to be as many as they were.
-const CENSUS: Duration = Duration::from_secs(1);
+/// A summary of all nodes is reused for this long.
+const SUMMARY_MAX_AGE: Duration = Duration::from_secs(1);
 
 impl Shared {
-    /// A node whose machine is not in view.
-    pub(super) async fn without_vm(&self, node: &Node, slot: Option<Slot>) -> Next {
+    pub(super) async fn sync_without_vm(
+        &self,
+        node: &Node,
+        permit: Option<WorkerPermit>,
+    ) -> NextSync {
         {
-            let mut memory = self.memory();
-            memory.lost.insert(node.name.clone());
-            memory.unplace(&node.name);
+            let mut state = self.state();
+            state.without_vm.insert(node.name.clone());
+            state.unassign(&node.name);
         }
         if self.pool.is_starting() {
-            // Told as soon as it is followed, or cannot be.
-            self.memory().deletions.forget(&node.uid);
-            return Next::OnChange;
+            // A signal comes when every vCenter is either watched or unavailable.
+            self.state().deletions.forget(&node.uid);
+            return NextSync::OnChange;
         }
-        let was_ours = was_ours(node);
+        let had_vm = had_vm(node);
         let policy = &self.options.policy;
-        let may_go = was_ours && self.options.lifecycle_controller && !policy.skip_deletion;
+        let may_be_deleted = had_vm && self.options.lifecycle_controller && !policy.skip_deletion;
         if node.is_uninitialized() {
-            let why = match self.pool.troubles().first() {
-                Some((vcenter, trouble)) => format!("{vcenter} is not followed at present: {trouble}"),
-                None => "no virtual machine in the configured vCenters and datacenters has its uuid, name or \
-                         address"
-                    .into(),
-            };
-            if self.options.node_controller {
-                self.say(node, Weight::Warning, "MachineNotFound", why);
-            }
-            if node.ready || !may_go {
-                self.memory().deletions.forget(&node.uid);
-                return Next::Retry;
+            self.report_not_found(node);
+            if node.ready || !may_be_deleted {
+                self.state().deletions.forget(&node.uid);
+                return NextSync::Retry;
             }
         }
-        if !was_ours || !self.options.lifecycle_controller {
-            return Next::OnChange;
+        if !had_vm || !self.options.lifecycle_controller {
+            return NextSync::OnChange;
         }
         if node.ready {
-            self.note_unseen(node);
-            let unknown = Standing::Uncertain(String::new());
-            if let Action::SetTaints(taints) = self.decide(node, &unknown) {
-                let patch = json!({"spec": {"taints": taints}});
-                return self
-                    .write(node, patch, &["taints"])
-                    .await
-                    .map_or_else(|n| n, |_| Next::OnChange);
-            }
-            return Next::OnChange;
+            return self.sync_ready_without_vm(node).await;
         }
         if policy.skip_deletion {
-            let text = "its machine is not in view; SKIP_NODE_DELETION is set, so it stays";
-            self.say_lifecycle(node, Weight::Normal, "DeletionHeld", text.into());
-            return Next::OnChange;
+            let text = "the VM is not visible; the Node stays because SKIP_NODE_DELETION is set";
+            self.report_lifecycle(node, EventType::Normal, "DeletionHeld", text.into());
+            return NextSync::OnChange;
         }
-        let counts = self.census().counts;
-        let held = self.memory().deletions.held(node, counts, policy, Instant::now());
-        if let Some(Action::Hold(why, at)) = held {
+        self.query_and_delete(node, permit).await
+    }
+
+    fn report_not_found(&self, node: &Node) {
+        if !self.options.node_controller {
+            return;
+        }
+        let why = match self.pool.problems().first() {
+            Some((vcenter, problem)) => format!("{vcenter} is unavailable: {problem}"),
+            None => "no VM in the configured vCenters and datacenters has the node's uuid, name or address".into(),
+        };
+        self.report(node, EventType::Warning, "VMNotFound", why);
+    }
+
+    async fn sync_ready_without_vm(&self, node: &Node) -> NextSync {
+        self.report_missing_vm(node);
+        let uncertain = VmState::Uncertain(String::new());
+        let Action::SetTaints(taints) = self.decide(node, &uncertain) else {
+            return NextSync::OnChange;
+        };
+        let patch = json!({"spec": {"taints": taints}});
+        let written = self.write(node, patch, &["taints"]).await;
+        written.map_or_else(|next| next, |_| NextSync::OnChange)
+    }
+
+    /// Deletes a node that is not Ready if all vCenters prove that its VM is gone.
+    async fn query_and_delete(&self, node: &Node, permit: Option<WorkerPermit>) -> NextSync {
+        let (counts, policy) = (self.summary().counts, &self.options.policy);
+        let still_held = self.state().deletions.still_held(node, counts, policy, Instant::now());
+        if let Some(Action::Hold(why, at)) = still_held {
             return self.hold(node, why, at);
         }
-        let question = async { absence::ask(&self.pool, node, &self.census().last_seen).await };
+        let query = async { absence::check(&self.pool, node, &self.summary().last_seen).await };
         let is_missing = |now: &Node| {
             !now.ready && identity::identify(now, &self.pool).outcome == Match::NotFound
         };
-        let Some(standing) = self.ask_about(node, slot, question, is_missing).await else {
-            return Next::OnChange;
+        let Some(vm_state) = self.query_vcenters(node, permit, query, is_missing).await else {
+            return NextSync::OnChange;
         };
-        if let Standing::Uncertain(why) = &standing {
-            self.say_lifecycle(node, Weight::Warning, "MachineUncertain", why.clone());
+        if let VmState::Uncertain(why) = &vm_state {
+            self.report_lifecycle(node, EventType::Warning, "VMUncertain", why.clone());
         }
-        match self.decide(node, &standing) {
+        match self.decide(node, &vm_state) {
             Action::Delete(proof) => self.delete(node, &proof).await,
-            Action::Wait(at) => Next::At(at),
+            Action::Wait(at) => NextSync::At(at),
             Action::Hold(why, at) => self.hold(node, why, at),
-            Action::Leave | Action::SetTaints(_) => Next::InDoubt,
+            Action::Leave | Action::SetTaints(_) => NextSync::Uncertain,
         }
     }
 
-    /// A node that would be deleted, but for this.
-    fn hold(&self, node: &Node, why: String, until: Option<Instant>) -> Next {
-        self.say_lifecycle(node, Weight::Warning, "DeletionHeld", why);
-        Next::At(until.unwrap_or_else(|| Instant::now() + ASK_AGAIN))
+    fn hold(&self, node: &Node, why: String, until: Option<Instant>) -> NextSync {
+        self.report_lifecycle(node, EventType::Warning, "DeletionHeld", why);
+        NextSync::At(until.unwrap_or_else(|| Instant::now() + POLL_INTERVAL))
     }
 
-    /// A Ready node whose machine no vCenter shows, although all of them are followed: a list of
-    /// datacenters that is wrong, or rights that were lost.
-    fn note_unseen(&self, node: &Node) {
-        if self.pool.troubles().is_empty() {
-            let text = "its machine is not in view any more, though the node is Ready: check the datacenters, \
-                        folders and clusters in the configuration, and the rights of the controller's user";
-            self.say_lifecycle(node, Weight::Warning, "MachineUncertain", text.into());
+    /// Reports a Ready node whose VM is in no inventory although all vCenters are available: the list
+    /// of datacenters is wrong, or the user lost privileges.
+    fn report_missing_vm(&self, node: &Node) {
+        if self.pool.problems().is_empty() {
+            let text = "the VM is no longer visible although the node is Ready: check the datacenters, folders \
+                        and clusters in the configuration, and the privileges of the controller's user";
+            self.report_lifecycle(node, EventType::Warning, "VMUncertain", text.into());
         }
     }
 
-    /// Nodes of other providers, and those that were never a machine of ours, do not count: they would make
-    /// a disaster among ours look small.
-    pub(super) fn census(&self) -> Census {
-        let known = self.memory().census.clone().filter(|(at, _)| at.elapsed() < CENSUS);
-        if let Some((_, census)) = known {
-            return census;
+    /// Nodes of other providers and nodes that never had a VM do not count: they would hide a mass
+    /// disappearance among the others.
+    pub(super) fn summary(&self) -> NodeSummary {
+        let cached = self.state().summary.clone().filter(|(at, _)| at.elapsed() < SUMMARY_MAX_AGE);
+        if let Some((_, summary)) = cached {
+            return summary;
         }
-        let ours = self.nodes.count(|n| was_ours(n) && !identity::is_foreign(&n.provider_id));
-        let unseen = self.nodes.count(|n| {
-            was_ours(n)
-                && !n.deleting
-                && identity::identify(n, &self.pool).outcome == Match::NotFound
+        let ours = self.nodes.count(|n| had_vm(n) && !identity::is_foreign(&n.provider_id));
+        let without_vm = self.nodes.count(|n| {
+            had_vm(n) && !n.deleting && identity::identify(n, &self.pool).outcome == Match::NotFound
         });
         let mut last_seen = LastSeen::default();
         for node in self.nodes.all() {
             if let Some(record) = identity::record_of(&node) {
-                let in_view = || identity::identify(&node, &self.pool).outcome != Match::NotFound;
-                last_seen.note(&node.name, record, in_view);
+                let is_visible =
+                    || identity::identify(&node, &self.pool).outcome != Match::NotFound;
+                last_seen.add(&node.name, record, is_visible);
             }
         }
-        let census = Census { counts: (ours, unseen), last_seen: Arc::new(last_seen) };
-        self.memory().census = Some((Instant::now(), census.clone()));
-        census
+        let summary = NodeSummary { counts: (ours, without_vm), last_seen: Arc::new(last_seen) };
+        self.state().summary = Some((Instant::now(), summary.clone()));
+        summary
     }
 
-    /// The last look before a node is deleted is at the API server itself, and once more at what is in view
-    /// of its machine: that may have come back while the question was on its way. The deletion holds only
-    /// for what was seen there.
-    async fn delete(&self, node: &Node, proof: &Proof) -> Next {
-        let not_deleted = || self.memory().deletions.not_deleted(&node.uid);
+    /// Reads the Node again from the API server and looks for its VM once more, because it can have
+    /// come back during the query. The delete request applies only to the version read here.
+    async fn delete(&self, node: &Node, proof: &Proof) -> NextSync {
+        let not_deleted = || self.state().deletions.not_deleted(&node.uid);
         let fresh = match self.nodes.fetch(&node.name).await {
             Ok(Some(fresh)) => fresh,
             Ok(None) => {
                 not_deleted();
-                return Next::OnChange;
+                return NextSync::OnChange;
             }
             Err(error) => {
                 not_deleted();
                 return write_failed(node, "delete", &error);
             }
         };
-        let is_another = fresh.uid != node.uid
+        let has_changed = fresh.uid != node.uid
             || fresh.provider_id != node.provider_id
             || fresh.record != node.record;
-        let is_seen = identity::identify(&fresh, &self.pool).outcome != Match::NotFound;
-        if fresh.ready || is_another || is_seen || proof.is_stale() {
+        let has_vm = identity::identify(&fresh, &self.pool).outcome != Match::NotFound;
+        if fresh.ready || has_changed || has_vm || proof.is_stale() {
             not_deleted();
-            return Next::Retry;
+            return NextSync::Retry;
         }
         match self.nodes.delete(&fresh).await {
             Ok(()) => {
-                self.memory().deletions.deleted(&node.uid);
-                self.metrics.wrote("delete");
-                tracing::info!(node = &*node.name, evidence = proof.evidence(), "deleted");
+                self.state().deletions.deleted(&node.uid);
+                self.metrics.count_write("delete");
+                tracing::info!(node = &*node.name, evidence = proof.evidence(), "node deleted");
                 let text = format!(
                     "Deleting node {} because it does not exist in the cloud provider: {}",
                     node.name,
                     proof.evidence()
                 );
-                self.say_lifecycle(node, Weight::Normal, "DeletingNode", text);
-                Next::OnChange
+                self.report_lifecycle(node, EventType::Normal, "DeletingNode", text);
+                NextSync::OnChange
             }
             Err(error) => {
-                // Without an answer it may have been deleted, and counts.
+                // Without an answer, the Node can be deleted already: it counts.
                 if matches!(error, kube::Error::Api(_)) {
                     not_deleted();
                 }
                 if is_gone(&error) {
-                    return Next::OnChange;
+                    return NextSync::OnChange;
                 }
                 if !is_conflict(&error) {
-                    let text = format!("the node could not be deleted: {error}");
-                    self.say_lifecycle(node, Weight::Warning, "DeletingNodeFailed", text);
+                    let text = format!("the Node cannot be deleted: {error}");
+                    self.report_lifecycle(node, EventType::Warning, "DeletingNodeFailed", text);
                 }
-                Next::Retry
+                NextSync::Retry
             }
         }
     }
 }
 
-/// Whether a node was found to be a machine before.
-fn was_ours(node: &Node) -> bool {
+fn had_vm(node: &Node) -> bool {
     !node.provider_id.is_empty() || node.record.is_some()
 }

@@ -1,49 +1,50 @@
-//! A node whose kubelet runs on another machine than its provider id names: the machine was built anew under
-//! the old name, or its uuid was changed. Kubernetes lets nobody change a provider id, and whoever goes by it,
-//! as the storage driver does, still means the machine before. Such a Node is kept, for its kubelet is there;
-//! only its owner can say that it may be drained, so what to do is told and not done.
+//! Nodes whose kubelet runs on another VM than the one in the provider id.
+//!
+//! This happens after a VM was rebuilt under the old name or its uuid was changed. Kubernetes does
+//! not allow a provider id to change, and the storage driver attaches volumes by it. The controller
+//! keeps such a Node because its kubelet runs. Only the owner can decide to drain it, so an event
+//! contains the fix.
 
 use super::Shared;
 use crate::{
-    events::Weight,
-    identity::{self, Directory, provider_uuid},
+    events::EventType,
+    identity::{self, VmLookup, provider_uuid},
     model::{Node, VirtualMachine},
 };
 
-/// What to do about it.
-const REMEDY: &str = "Kubernetes does not let a provider id change: drain the node, delete the Node and restart its \
-                      kubelet, which registers it anew";
+const FIX: &str = "Kubernetes does not let a provider id change: drain the node, delete the Node and restart its \
+                      kubelet, which registers the Node again";
 
 impl Shared {
-    /// Tells whether the node's kubelet and its provider id are of two machines; `vm` is the one found.
-    pub(super) fn note_replaced(&self, node: &Node, vm: &VirtualMachine) {
-        if let Some(text) = told(node, vm, &self.pool) {
-            self.say(node, Weight::Warning, "MachineReplaced", text);
+    /// `vm` is the VM that identifies the node.
+    pub(super) fn report_replaced(&self, node: &Node, vm: &VirtualMachine) {
+        if let Some(text) = replacement_message(node, vm, &self.pool) {
+            self.report(node, EventType::Warning, "VMReplaced", text);
         }
     }
 }
 
-/// What is to be said, if anything: only what both uuids prove.
-fn told(node: &Node, vm: &VirtualMachine, directory: &dyn Directory) -> Option<String> {
+/// Text of the event, if both uuids prove that there are two VMs.
+fn replacement_message(node: &Node, vm: &VirtualMachine, lookup: &dyn VmLookup) -> Option<String> {
     let id = provider_uuid(&node.provider_id)?;
     let own = vm.bios_uuid.filter(|uuid| !uuid.is_nil())?;
     if id != own && id.swapped() != own {
         return Some(format!(
-            "the provider id {} is not that of {}, on which its kubelet runs (vsphere://{own}): volumes are attached \
-             by the one on the Node. {REMEDY}",
+            "the provider id {} does not belong to {}, on which the kubelet runs (vsphere://{own}): volumes are \
+             attached by the provider id of the Node. {FIX}",
             node.provider_id,
             vm.title()
         ));
     }
-    if !identity::is_other_computer(node, vm) {
+    if !identity::reports_other_computer(node, vm) {
         return None;
     }
-    // A kubelet that cannot read its firmware shows the uuid of no machine at all.
+    // A kubelet that cannot read the firmware reports a uuid of no VM.
     let shown = node.system_uuid.trim().parse().ok()?;
-    let others = directory.with_bios_uuid(shown);
-    let other = others.iter().find(|other| !other.template && other.place != vm.place)?;
+    let others = lookup.with_bios_uuid(shown);
+    let other = others.iter().find(|other| !other.template && other.vm_ref != vm.vm_ref)?;
     Some(format!(
-        "the provider id is that of {}, but its kubelet runs on {}: volumes are attached to the first. {REMEDY}",
+        "the provider id belongs to {}, but the kubelet runs on {}: volumes are attached to the first. {FIX}",
         vm.title(),
         other.title()
     ))
@@ -57,18 +58,17 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::Place,
+        model::VmRef,
         testing::{node, vm},
     };
 
     const OLD: &str = "422e4956-ad22-1139-6d72-59cc8f26bc90";
     const NEW: &str = "42000000-0000-0000-0000-000000000001";
 
-    /// All there is.
     struct Inventory(Vec<VirtualMachine>);
 
-    impl Directory for Inventory {
-        fn at(&self, _: &Place) -> Option<VirtualMachine> {
+    impl VmLookup for Inventory {
+        fn at(&self, _: &VmRef) -> Option<VirtualMachine> {
             None
         }
         fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<VirtualMachine> {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_that_its_machine_was_replaced_only_where_two_uuids_prove_it() {
+    fn a_replaced_vm_is_reported_only_if_two_uuids_prove_it() {
         let old = vm("old");
         let new = VirtualMachine { bios_uuid: NEW.parse().ok(), ..vm("new") };
         let unknown = VirtualMachine { bios_uuid: None, ..vm("unknown") };
@@ -99,21 +99,22 @@ mod tests {
         let both = [old.clone(), new.clone()];
         let by_new = Some("/DC0/vm/new");
         for (what, id, shown, found, in_view, expected) in [
-            ("as it should be", OLD, OLD, &old, &both[..], None),
+            ("one VM", OLD, OLD, &old, &both[..], None),
             ("in the other byte order", swapped, swapped, &old, &both, None),
-            ("the old one is gone", OLD, NEW, &new, &both[1..], by_new),
-            ("the old one is still there", OLD, NEW, &old, &both, by_new),
-            ("what it shows is no machine's", OLD, nowhere, &old, &both, None),
-            ("what it shows is a template's", OLD, NEW, &old, &[template], None),
-            ("it shows nothing", OLD, "", &old, &both, None),
-            ("it has no provider id", "", NEW, &new, &both, None),
+            ("the old VM is gone", OLD, NEW, &new, &both[1..], by_new),
+            ("the old VM still exists", OLD, NEW, &old, &both, by_new),
+            ("the reported uuid belongs to no VM", OLD, nowhere, &old, &both, None),
+            ("the reported uuid belongs to a template", OLD, NEW, &old, &[template], None),
+            ("the kubelet reports no uuid", OLD, "", &old, &both, None),
+            ("no provider id", "", NEW, &new, &both, None),
             ("vCenter does not know the uuid", OLD, OLD, &unknown, &both, None),
         ] {
             let provider_id = if id.is_empty() { String::new() } else { format!("vsphere://{id}") };
             let node =
                 Node { provider_id: provider_id.into(), system_uuid: shown.into(), ..node("n") };
-            let told = told(&node, found, &Inventory(in_view.to_vec()));
-            match (told, expected) {
+            let replacement_message =
+                replacement_message(&node, found, &Inventory(in_view.to_vec()));
+            match (replacement_message, expected) {
                 (None, None) => {}
                 (Some(text), Some(path)) => {
                     assert!(
@@ -121,7 +122,7 @@ mod tests {
                         "{what}: {text}"
                     );
                 }
-                (told, _) => panic!("{what}: {told:?}"),
+                (replacement_message, _) => panic!("{what}: {replacement_message:?}"),
             }
         }
     }

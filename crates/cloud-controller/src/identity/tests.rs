@@ -4,18 +4,17 @@ use crate::{
     testing::{addresses, interface, node, vm},
 };
 
-/// A handful of machines, searched one by one.
-struct Few(Vec<VirtualMachine>);
+struct FewVms(Vec<VirtualMachine>);
 
-impl Few {
+impl FewVms {
     fn with(&self, fits: impl Fn(&VirtualMachine) -> bool) -> Vec<VirtualMachine> {
         self.0.iter().filter(|m| fits(m)).cloned().collect()
     }
 }
 
-impl Directory for Few {
-    fn at(&self, place: &Place) -> Option<VirtualMachine> {
-        self.with(|m| m.place == *place).pop()
+impl VmLookup for FewVms {
+    fn at(&self, vm_ref: &VmRef) -> Option<VirtualMachine> {
+        self.with(|m| m.vm_ref == *vm_ref).pop()
     }
     fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<VirtualMachine> {
         self.with(|m| m.bios_uuid.is_some_and(|u| u == uuid || u == uuid.swapped()))
@@ -27,7 +26,7 @@ impl Directory for Few {
         self.with(|m| m.guest.host_name.eq_ignore_ascii_case(name))
     }
     fn with_short_name(&self, name: &str) -> Vec<VirtualMachine> {
-        self.with(|m| short(&m.guest.host_name).eq_ignore_ascii_case(name))
+        self.with(|m| short_name(&m.guest.host_name).eq_ignore_ascii_case(name))
     }
     fn with_address(&self, address: IpAddr) -> Vec<VirtualMachine> {
         self.with(|m| m.guest.addresses().any(|a| a == address))
@@ -41,27 +40,26 @@ const OTHER: &str = "42000000-0000-0000-0000-000000000001";
 
 /// `Found(vm-a by Rule)`, `Several(2 by Rule)`, ...
 fn outcome(node: &Node, vms: &[VirtualMachine]) -> String {
-    match identify(node, &Few(vms.to_vec())).outcome {
-        Match::Found(vm, rule) => format!("{} by {rule:?}", vm.place.vm.id),
+    match identify(node, &FewVms(vms.to_vec())).outcome {
+        Match::Found(vm, rule) => format!("{} by {rule:?}", vm.vm_ref.vm.id),
         Match::Several(vms, rule) => format!("{} by {rule:?}", vms.len()),
         other => format!("{other:?}"),
     }
 }
 
-/// A node that waits to be initialised.
 fn waiting(name: &str) -> Node {
     let taint = Taint::new(UNINITIALIZED, Some("true"), "NoSchedule");
     Node { taints: vec![taint].into(), ..node(name) }
 }
 
-fn other_uuids(mut vm: VirtualMachine) -> VirtualMachine {
+fn with_other_uuids(mut vm: VirtualMachine) -> VirtualMachine {
     vm.bios_uuid = OTHER.parse().ok();
     vm.instance_uuid = "50000000-0000-0000-0000-000000000001".parse().ok();
     vm
 }
 
 #[test]
-fn provider_ids_are_read_in_every_spelling() {
+fn provider_ids_are_parsed_in_every_notation() {
     let expected: BiosUuid = UUID.parse().unwrap();
     for text in [
         UUID,
@@ -92,9 +90,9 @@ fn a_node_is_found_by_its_uuid_in_either_byte_order() {
 }
 
 #[test]
-fn a_node_without_a_machines_uuid_is_found_by_name_then_address() {
+fn a_node_without_a_vm_uuid_is_found_by_name_then_address() {
     let vm = |host: &str| {
-        let mut vm = other_uuids(vm("a"));
+        let mut vm = with_other_uuids(vm("a"));
         vm.guest.host_name = host.into();
         vm
     };
@@ -114,23 +112,24 @@ fn a_node_without_a_machines_uuid_is_found_by_name_then_address() {
     assert_eq!(outcome(&by_address, &[vm("x")]), "vm-a by Address");
     let by_provided_ip = Node { provided_ip: Some("10.0.0.1".into()), ..node("worker-9") };
     assert_eq!(outcome(&by_provided_ip, &[vm("x")]), "vm-a by Address");
-    // What a kubelet shows that cannot read the firmware: its machine-id.
-    let vm_id = Node { system_uuid: "0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b".into(), ..node("a") };
-    assert_eq!(outcome(&vm_id, &[vm("a")]), "vm-a by DnsName");
+    // A kubelet that cannot read the firmware reports the machine-id.
+    let machine_id = Node { system_uuid: "0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b".into(), ..node("a") };
+    assert_eq!(outcome(&machine_id, &[vm("a")]), "vm-a by DnsName");
 }
 
 #[test]
-fn a_node_that_nobody_tainted_is_no_machine_by_name_or_address() {
-    // A server of its own, a kubelet that shows a machine-id, and one that shows nothing.
-    for shown in ["4c4c4544-0043-4b10-8050-b4c04f4d3732", "0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b", ""] {
+fn a_node_without_the_taint_is_not_found_by_name_or_address() {
+    // A physical server, a kubelet that reports a machine-id, and one that reports nothing.
+    for reported in ["4c4c4544-0043-4b10-8050-b4c04f4d3732", "0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b", ""]
+    {
         for name in ["a", "A", "a.example", "elsewhere"] {
-            let mut metal = Node { system_uuid: shown.into(), ..node(name) };
-            metal.addresses = addresses(&["InternalIP 10.0.0.1"]).into();
-            assert_eq!(outcome(&metal, &[vm("a")]), "NotFound", "{name} showing {shown:?}");
+            let mut server = Node { system_uuid: reported.into(), ..node(name) };
+            server.addresses = addresses(&["InternalIP 10.0.0.1"]).into();
+            assert_eq!(outcome(&server, &[vm("a")]), "NotFound", "{name} reporting {reported:?}");
         }
     }
-    // What an earlier look noted on it does not make it one.
-    let record = Some(Record::of(&vm("a")).to_text().into());
+    // A record from an earlier sync does not change that.
+    let record = Some(Record::for_vm(&vm("a")).to_text().into());
     let system_uuid = "4c4c4544-0043-4b10-8050-b4c04f4d3732".into();
     let noted = Node { record, system_uuid, ..node("a") };
     assert_eq!(outcome(&noted, &[vm("a")]), "NotFound");
@@ -139,10 +138,10 @@ fn a_node_that_nobody_tainted_is_no_machine_by_name_or_address() {
 }
 
 #[test]
-fn a_node_is_a_stranger_to_a_machine_only_if_it_shows_a_uuid_that_is_none_of_the_machines() {
+fn a_node_is_another_computer_only_if_its_uuid_is_none_of_the_vms_uuids() {
     let no_uuids = VirtualMachine { bios_uuid: None, instance_uuid: None, ..vm("a") };
     let no_bios = VirtualMachine { bios_uuid: None, ..vm("a") };
-    for (shown, vm, expected) in [
+    for (reported, vm, expected) in [
         (UUID, vm("a"), false),
         (SWAPPED, vm("a"), false),
         (INSTANCE, vm("a"), false),
@@ -157,14 +156,14 @@ fn a_node_is_a_stranger_to_a_machine_only_if_it_shows_a_uuid_that_is_none_of_the
         (OTHER, no_bios.clone(), false),
         ("4c4c4544-0043-4b10-8050-b4c04f4d3732", no_bios, true),
     ] {
-        let node = Node { system_uuid: shown.into(), ..node("a") };
-        assert_eq!(is_other_computer(&node, &vm), expected, "{shown:?} and {vm:?}");
+        let node = Node { system_uuid: reported.into(), ..node("a") };
+        assert_eq!(reports_other_computer(&node, &vm), expected, "{reported:?} and {vm:?}");
     }
 }
 
 #[test]
-fn a_name_alone_does_not_make_another_machine_this_node() {
-    let elsewhere = other_uuids(vm("node-1"));
+fn a_vm_with_other_uuids_is_not_found_by_name_alone() {
+    let elsewhere = with_other_uuids(vm("node-1"));
     let system = Node { system_uuid: UUID.into(), ..waiting("node-1") };
     assert_eq!(outcome(&system, std::slice::from_ref(&elsewhere)), "NotFound");
     let initialised = Node { provider_id: format!("vsphere://{UUID}").into(), ..node("node-1") };
@@ -172,14 +171,14 @@ fn a_name_alone_does_not_make_another_machine_this_node() {
 }
 
 #[test]
-fn nodes_of_other_providers_are_none_of_our_business() {
+fn nodes_of_other_providers_are_ignored() {
     let foreign =
         Node { provider_id: "aws:///a/i-1".into(), system_uuid: UUID.into(), ..node("node-1") };
     assert_eq!(outcome(&foreign, &[vm("node-1")]), "Foreign");
 }
 
 #[test]
-fn copies_are_told_apart_or_reported_never_guessed() {
+fn copies_are_distinguished_or_reported_never_guessed() {
     let copy = |name: &str, address: &str| {
         let mut copy = vm(name);
         copy.guest.interfaces = vec![interface("n", &[address])];
@@ -195,19 +194,23 @@ fn copies_are_told_apart_or_reported_never_guessed() {
     assert_eq!(outcome(&addressed, &both), "vm-a by SystemUuid", "by address");
     assert_eq!(outcome(&by_uuid("c"), &both), "2 by SystemUuid", "reported");
     let template = VirtualMachine { template: true, ..a };
-    assert_eq!(outcome(&by_uuid("c"), &[template, b]), "vm-b by SystemUuid", "a template is none");
+    assert_eq!(
+        outcome(&by_uuid("c"), &[template, b]),
+        "vm-b by SystemUuid",
+        "a template does not count"
+    );
     let mut first = vm("same");
-    first.place.vcenter = "vc-1".into();
+    first.vm_ref.vcenter = "vc-1".into();
     let twins = [first, vm("same")];
     assert_eq!(outcome(&by_uuid("same"), &twins), "2 by SystemUuid", "in two vCenters");
 }
 
 #[test]
-fn the_record_on_a_node_comes_before_everything_else() {
+fn the_record_takes_precedence_over_all_other_rules() {
     let mut renamed = vm("a");
     renamed.bios_uuid = OTHER.parse().ok();
     let recorded = Node {
-        record: Some(Record::of(&vm("a")).to_text().into()),
+        record: Some(Record::for_vm(&vm("a")).to_text().into()),
         provider_id: format!("vsphere://{UUID}").into(),
         ..node("a")
     };
@@ -217,21 +220,25 @@ fn the_record_on_a_node_comes_before_everything_else() {
     (inaccessible.bios_uuid, inaccessible.instance_uuid) = (None, None);
     assert_eq!(outcome(&recorded, &[inaccessible]), "vm-a by Record", "vCenter lost its uuids");
     let mut reregistered = vm("a");
-    reregistered.place = vm("new").place;
+    reregistered.vm_ref = vm("new").vm_ref;
     assert_eq!(outcome(&recorded, &[reregistered]), "vm-new by ProviderId", "a new reference");
-    assert_eq!(outcome(&recorded, &[other_uuids(vm("a"))]), "NotFound", "the reference was reused");
+    assert_eq!(
+        outcome(&recorded, &[with_other_uuids(vm("a"))]),
+        "NotFound",
+        "the reference was reused"
+    );
 }
 
 #[test]
-fn the_way_to_the_answer_can_be_told() {
+fn the_applied_rules_are_listed() {
     let lost = Node {
         provider_id: format!("vsphere://{UUID}").into(),
         system_uuid: OTHER.into(),
         ..node("n")
     };
-    let identified = identify(&lost, &Few(vec![]));
+    let identified = identify(&lost, &FewVms(vec![]));
     assert_eq!(
-        identified.asked,
+        identified.attempts,
         [(Rule::ProviderId, 0), (Rule::SystemUuid, 0), (Rule::InstanceUuid, 0)]
     );
 }

@@ -1,9 +1,9 @@
-//! The cases of the Kubernetes cloud-node controller, as tables.
+//! The cases of the Kubernetes cloud node controller, as tables.
 
 use super::*;
 use crate::{
     testing::{addresses as list, node, vm},
-    zones::Found,
+    zones::ZoneTag,
 };
 
 const UUID: &str = "422e4956-ad22-1139-6d72-59cc8f26bc90";
@@ -16,18 +16,18 @@ fn tainted(taints: &[Taint]) -> Node {
 }
 
 fn zones(zone: &str, region: &str) -> Zones {
-    let found = |v: &str| (!v.is_empty()).then(|| Found { value: v.into(), at: "x".into() });
+    let found = |v: &str| (!v.is_empty()).then(|| ZoneTag { value: v.into(), at: "x".into() });
     Zones { zone: found(zone), region: found(region), missing: Vec::new() }
 }
 
 fn planned(node: &Node, zones: &Zones) -> Initialisation {
     let vm = vm("node-1");
-    let (addresses, _) = addresses(node, &vm, &Rules::default(), &[Family::V4]);
+    let (addresses, _) = addresses(node, &vm, &AddressRules::default(), &[Family::V4]);
     plan(node, &vm, addresses.unwrap(), zones, &BTreeMap::new()).unwrap()
 }
 
 #[test]
-fn a_fresh_node_gets_everything_in_one_update() {
+fn a_new_node_gets_everything_in_one_update() {
     let plan = planned(&tainted(&[]), &zones("a", "eu"));
     assert_eq!(
         plan.patch["spec"],
@@ -45,7 +45,7 @@ fn a_fresh_node_gets_everything_in_one_update() {
         })
     );
     let record = plan.patch["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
-    assert_eq!(Record::read(record), Some(Record::of(&vm("node-1"))));
+    assert_eq!(Record::read(record), Some(Record::for_vm(&vm("node-1"))));
     assert_eq!(
         plan.addresses,
         Some(list(&["Hostname node-1", "InternalIP 10.0.0.1", "ExternalIP 10.0.0.1"]))
@@ -53,16 +53,16 @@ fn a_fresh_node_gets_everything_in_one_update() {
 }
 
 #[test]
-fn the_taint_goes_by_its_key_alone_and_all_others_stay() {
-    let mine = |value, effect| Taint::new(UNINITIALIZED, value, effect);
+fn the_taint_is_removed_by_key_and_all_others_stay() {
+    let own_taint = |value, effect| Taint::new(UNINITIALIZED, value, effect);
     let other = Taint {
         time_added: Some("2026-01-01T00:00:00Z".into()),
         ..Taint::new("dedicated", Some("gpu"), "NoExecute")
     };
     for own in [
-        mine(None, "NoSchedule"),
-        mine(Some("false"), "NoExecute"),
-        mine(Some("x"), "PreferNoSchedule"),
+        own_taint(None, "NoSchedule"),
+        own_taint(Some("false"), "NoExecute"),
+        own_taint(Some("x"), "PreferNoSchedule"),
     ] {
         let node = tainted(&[own.clone(), other.clone()]);
         let plan = planned(&node, &Zones::default());
@@ -71,7 +71,7 @@ fn the_taint_goes_by_its_key_alone_and_all_others_stay() {
 }
 
 #[test]
-fn a_provider_id_that_is_there_is_never_touched() {
+fn an_existing_provider_id_never_changes() {
     let given = Node {
         provider_id: "vsphere://56492e42-22ad-3911-6d72-59cc8f26bc90".into(),
         ..tainted(&[])
@@ -81,15 +81,15 @@ fn a_provider_id_that_is_there_is_never_touched() {
 }
 
 #[test]
-fn a_machine_without_a_uuid_gives_no_provider_id() {
+fn without_a_vm_uuid_there_is_no_provider_id() {
     let mut vm = vm("node-1");
     vm.bios_uuid = None;
     let result = plan(&tainted(&[]), &vm, vec![], &Zones::default(), &BTreeMap::new());
-    assert!(matches!(result, Err(NotYet::NoUuid { .. })), "{result:?}");
+    assert!(matches!(result, Err(NotInitialised::NoUuid { .. })), "{result:?}");
 }
 
 #[test]
-fn missing_zones_leave_their_labels_alone() {
+fn a_missing_region_does_not_change_its_labels() {
     let plan = planned(&tainted(&[]), &zones("a", ""));
     let labels = plan.patch["metadata"]["labels"].as_object().unwrap();
     assert_eq!(labels["topology.kubernetes.io/zone"], "a");
@@ -97,7 +97,7 @@ fn missing_zones_leave_their_labels_alone() {
 }
 
 #[test]
-fn extra_labels_are_set_where_the_node_has_none() {
+fn extra_labels_do_not_overwrite_existing_ones() {
     let mut node = tainted(&[]);
     node.labels = std::sync::Arc::new([("site".into(), "own".into())].into());
     let extra = [("site", "x"), ("provider", "vsphere")];
@@ -109,7 +109,7 @@ fn extra_labels_are_set_where_the_node_has_none() {
 }
 
 #[test]
-fn labels_of_kubernetes_own_domains_cannot_be_given() {
+fn labels_of_kubernetes_domains_are_not_allowed() {
     let given = [
         "a/b",
         "x",
@@ -128,22 +128,23 @@ fn the_kubelets_address_comes_first_or_the_node_waits() {
     let provided_ip = |ip: &str| Node { provided_ip: Some(ip.into()), ..tainted(&[]) };
     let mut vm = vm("node-1");
     vm.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.9", "10.0.0.1"])];
-    let chosen = |ip: &str| addresses(&provided_ip(ip), &vm, &Rules::default(), &[Family::V4]).0;
+    let chosen =
+        |ip: &str| addresses(&provided_ip(ip), &vm, &AddressRules::default(), &[Family::V4]).0;
     assert_eq!(
         chosen("10.0.0.1").unwrap(),
         list(&["InternalIP 10.0.0.1", "ExternalIP 10.0.0.1", "Hostname node-1"])
     );
     let error = chosen("10.0.0.7").unwrap_err();
-    assert!(matches!(error, NotYet::ProvidedIp { .. }), "{error:?}");
-    assert!(matches!(chosen("garbage"), Err(NotYet::ProvidedIp { .. })));
+    assert!(matches!(error, NotInitialised::ProvidedIp { .. }), "{error:?}");
+    assert!(matches!(chosen("garbage"), Err(NotInitialised::ProvidedIp { .. })));
 }
 
 #[test]
-fn addresses_of_one_kind_stand_side_by_side() {
+fn addresses_are_grouped_by_kind() {
     let mut vm = vm("node-1");
     vm.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.1", "fd00::1"])];
     let families = [Family::V6, Family::V4];
-    let (chosen, _) = addresses(&node("n"), &vm, &Rules::default(), &families);
+    let (chosen, _) = addresses(&node("n"), &vm, &AddressRules::default(), &families);
     let expected = [
         "Hostname node-1",
         "InternalIP fd00::1",
@@ -180,7 +181,7 @@ fn addresses_are_written_only_when_they_differ() {
             None,
         ),
         (
-            "a host name nobody tells any more is kept",
+            "a host name that is no longer reported is kept",
             &same,
             &["InternalIP 10.0.0.2"],
             Some(&["InternalIP 10.0.0.2", "Hostname a"]),
@@ -192,22 +193,22 @@ fn addresses_are_written_only_when_they_differ() {
 }
 
 #[test]
-fn a_virtual_ip_listed_first_does_not_move_a_node_that_is_initialised() {
+fn a_virtual_ip_listed_first_does_not_change_an_initialised_node() {
     let mut vm = vm("node-1");
     vm.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.100", "10.0.0.1"])];
     let has = list(&["Hostname node-1", "InternalIP 10.0.0.1", "ExternalIP 10.0.0.1"]);
-    let chosen = |node: &Node| addresses(node, &vm, &Rules::default(), &[Family::V4]).0;
+    let chosen = |node: &Node| addresses(node, &vm, &AddressRules::default(), &[Family::V4]).0;
     let initialised = Node { addresses: has.clone().into(), ..node("node-1") };
     let kept = chosen(&initialised).unwrap();
     assert_eq!(kept, has);
     assert_eq!(changed_addresses(&initialised, kept), None);
-    // At its first initialisation a node gets the first address, as from the Go controller.
+    // At initialisation a node gets the first address, as with the Go controller.
     let fresh = Node { addresses: has.into(), ..tainted(&[]) };
     assert_eq!(
         chosen(&fresh).unwrap(),
         list(&["Hostname node-1", "InternalIP 10.0.0.100", "ExternalIP 10.0.0.100"])
     );
-    // A kubelet that was started with another address gets that one.
+    // The kubelet's --node-ip takes precedence.
     let moved = Node { provided_ip: Some("10.0.0.100".into()), ..initialised };
     assert_eq!(
         chosen(&moved).unwrap(),
@@ -216,13 +217,13 @@ fn a_virtual_ip_listed_first_does_not_move_a_node_that_is_initialised() {
 }
 
 #[test]
-fn newer_labels_follow_older_ones_on_nodes_that_are_initialised() {
+fn stable_labels_follow_beta_labels_on_initialised_nodes() {
     let with = |labels: &[(&str, &str)]| {
         let labels: crate::model::Labels =
             labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         Node { labels: labels.into(), ..node("n") }
     };
-    let [(beta, stable), ..] = PAIRS;
+    let [(beta, stable), ..] = LABEL_PAIRS;
     let change = |v: &str| Some(BTreeMap::from([(stable.to_owned(), v.to_owned())]));
     assert_eq!(label_changes(&with(&[(beta, "a"), (stable, "a")]), None), None);
     assert_eq!(label_changes(&with(&[(beta, "a"), (stable, "b")]), None), change("a"));
@@ -231,7 +232,7 @@ fn newer_labels_follow_older_ones_on_nodes_that_are_initialised() {
 }
 
 #[test]
-fn labels_follow_the_machine_only_where_that_is_asked_for() {
+fn labels_follow_the_vm_only_if_configured() {
     let vm = vm("n");
     let mut moved = node("n");
     for (key, value) in cloud_labels(&vm, &zones("a", "eu")) {
@@ -245,46 +246,46 @@ fn labels_follow_the_machine_only_where_that_is_asked_for() {
     assert_eq!(
         label_changes(&moved, Some((&vm, &zones("", "")))),
         None,
-        "a lost tag takes nothing away"
+        "a lost tag removes no label"
     );
 }
 
 #[test]
-fn the_kubelets_address_changes_the_choice_only_where_it_is_missing_from_it() {
+fn the_kubelets_address_changes_the_choice_only_if_it_is_not_chosen_already() {
     let mut vm = vm("node-1");
-    let side = |subnets: &[&str]| addresses::Side {
+    let side = |subnets: &[&str]| addresses::SideRules {
         subnets: subnets.iter().map(|s| s.parse().unwrap()).collect(),
-        ..addresses::Side::default()
+        ..addresses::SideRules::default()
     };
     let both = ["10.0.0.1", "10.0.1.2"];
     vm.guest.interfaces = vec![crate::testing::interface("VM Network", &both)];
-    let chosen = |rules: &Rules| {
+    let chosen = |rules: &AddressRules| {
         let node = Node { provided_ip: Some("10.0.1.2".into()), ..node("node-1") };
         addresses(&node, &vm, rules, &[Family::V4]).0.unwrap()
     };
-    // The external address is the kubelet's: the internal one is the first that fits, as ever.
-    let rules = Rules { internal: side(&["10.0.0.0/16"]), external: side(&["10.0.1.0/24"]) };
+    // The external address is the kubelet's, so the internal one is the first that matches.
+    let rules = AddressRules { internal: side(&["10.0.0.0/16"]), external: side(&["10.0.1.0/24"]) };
     assert_eq!(
         chosen(&rules),
         list(&["ExternalIP 10.0.1.2", "Hostname node-1", "InternalIP 10.0.0.1"])
     );
-    // Neither is: then it decides.
-    let rules = Rules { internal: side(&["10.0.0.0/16"]), external: side(&[]) };
+    // Neither is the kubelet's address, so it takes precedence.
+    let rules = AddressRules { internal: side(&["10.0.0.0/16"]), external: side(&[]) };
     assert_eq!(chosen(&rules), list(&["InternalIP 10.0.1.2", "Hostname node-1"]));
 }
 
 #[test]
-fn a_node_that_shows_another_computers_uuid_gets_no_record() {
-    for (shown, recorded) in [
+fn a_node_that_reports_another_computers_uuid_gets_no_record() {
+    for (reported, recorded) in [
         (UUID, true),
         ("56492e42-22ad-3911-6d72-59cc8f26bc90", true),
         ("502e4956-ad22-1139-6d72-59cc8f26bc90", true),
         ("", true),
         ("4c4c4544-0043-4b10-8050-b4c04f4d3732", false),
     ] {
-        let node = Node { system_uuid: shown.into(), ..tainted(&[]) };
+        let node = Node { system_uuid: reported.into(), ..tainted(&[]) };
         let patch = planned(&node, &zones("", "")).patch;
         let record = patch["metadata"]["annotations"][ANNOTATION].as_str();
-        assert_eq!(record.is_some(), recorded, "{shown:?}: {patch}");
+        assert_eq!(record.is_some(), recorded, "{reported:?}: {patch}");
     }
 }

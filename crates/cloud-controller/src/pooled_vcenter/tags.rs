@@ -1,4 +1,4 @@
-//! The tags of one vCenter: those of all that stands above machines, and those of machines that are asked for.
+//! The tags of one vCenter: of all objects above VMs, and of VMs on request.
 
 use std::{
     collections::HashMap,
@@ -16,70 +16,67 @@ use vsphere::{
     tags::{Attached, Tags},
 };
 
-use super::{FIRST, LONGEST, PooledVcenter, Signal};
+use super::{FIRST_RETRY, MAX_RETRY, PooledVcenter, Signal};
 use crate::{catalogue::TagTable, zones::Categories};
 
-/// After a change of what carries tags, or a wish for them, they are read this much later: many
-/// wishes become one call.
-const GATHER: Duration = Duration::from_millis(100);
-/// Tags are not read more often than this, however many nodes wait for them.
-const NOT_SOONER: Duration = Duration::from_secs(2);
+/// Pause between a request for tags and the read: many requests become one call.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The tags as last read, and whose were asked for. Both change at once: who is told that a machine's tags
-/// were read finds them.
+/// The tags as last read, and the VMs whose tags were requested. One lock covers both, so a sync that
+/// is signalled finds the tags of its VM.
 #[derive(Default)]
-pub(super) struct TagBoard {
+pub(super) struct TagCache {
     state: Mutex<State>,
-    wanted: Notify,
+    refresh: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// `None` before they were read.
+    /// `None` before the first read.
     table: Option<Arc<TagTable>>,
-    /// Machines whose own tags are wanted, and whether the table has them.
+    /// VMs whose own tags were requested, and whether the table has them.
     vms: HashMap<MoRef, bool>,
-    /// Why they could not be read the last time.
-    trouble: Option<String>,
+    /// Why the last read failed.
+    problem: Option<String>,
 }
 
-impl TagBoard {
+impl TagCache {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for tags to be read again.
-    pub(super) fn want_all(&self) {
-        self.wanted.notify_one();
+    pub(super) fn request_refresh(&self) {
+        self.refresh.notify_one();
     }
 
-    /// The table with the tags of this machine; if it lacks them, they are asked for.
-    fn with(&self, vm: &MoRef) -> Option<Arc<TagTable>> {
+    /// The table with the tags of this VM. If it lacks them, requests them and returns `None`.
+    fn table_with(&self, vm: &MoRef) -> Option<Arc<TagTable>> {
         let mut state = self.state();
         let read = *state.vms.entry(vm.clone()).or_insert_with(|| {
-            self.wanted.notify_one();
+            self.refresh.notify_one();
             false
         });
         state.table.clone().filter(|_| read)
     }
 
-    /// The machines that are asked for, without those that are no more.
-    fn asked_for(&self, is_there: impl Fn(&MoRef) -> bool) -> Vec<MoRef> {
+    /// Forgets VMs that do not exist any more.
+    fn requested_vms(&self, exists: impl Fn(&MoRef) -> bool) -> Vec<MoRef> {
         let mut state = self.state();
-        state.vms.retain(|vm, _| is_there(vm));
+        state.vms.retain(|vm, _| exists(vm));
         state.vms.keys().cloned().collect()
     }
 
-    /// Keeps what was read, a new table if there is one, with the tags of these machines in it; whether that
-    /// tells anything new.
-    fn keep(&self, table: Option<TagTable>, of: &[MoRef]) -> bool {
+    /// Stores a new table, if there is one, that contains the tags of `vms`. Returns whether anything is
+    /// new.
+    fn store(&self, table: Option<TagTable>, vms: &[MoRef]) -> bool {
         let mut state = self.state();
         let mut new = table.is_some();
         if let Some(table) = table {
             state.table = Some(Arc::new(table));
         }
-        state.trouble = None;
-        for vm in of {
+        state.problem = None;
+        for vm in vms {
             if let Some(read) = state.vms.get_mut(vm) {
                 new |= !std::mem::replace(read, true);
             }
@@ -89,43 +86,43 @@ impl TagBoard {
 }
 
 impl PooledVcenter {
-    /// The tags, as last read; `None` before they were.
+    /// The tags as last read; `None` before the first read.
     pub fn tags(&self) -> Option<Arc<TagTable>> {
         let state = self.tags.state();
-        let none = || self.common.categories.is_empty().then(Arc::default);
+        let none = || self.shared.categories.is_empty().then(Arc::default);
         state.table.clone().or_else(none)
     }
 
-    /// Why tags could not be read the last time, if so.
-    pub fn tags_trouble(&self) -> Option<String> {
-        self.tags.state().trouble.clone()
+    /// Why the last read failed.
+    pub fn tags_problem(&self) -> Option<String> {
+        self.tags.state().problem.clone()
     }
 
-    /// The tags, with those of this machine itself. `None` if these were not read yet: they are from here on.
-    pub fn tags_with(&self, vm: &MoRef) -> Option<Arc<TagTable>> {
-        self.tags.with(vm)
+    /// The tags including those of this VM. If they were not read yet, requests them and returns `None`.
+    pub fn tags_including(&self, vm: &MoRef) -> Option<Arc<TagTable>> {
+        self.tags.table_with(vm)
     }
 
-    /// Reads tags: at first, when something wants them, and now and then.
-    pub(super) async fn follow_tags(self: Arc<Self>, client: Client) {
-        // Names of tags change less often than where they are attached.
-        let tags = client.tags(self.common.tag_period * 12);
-        let backoff = Backoff::new(FIRST, LONGEST);
+    /// Reads tags at the start, on request and every tag period.
+    pub(super) async fn refresh_tags(self: Arc<Self>, client: Client) {
+        // Tag names change less often than attachments.
+        let tags = client.tags(self.shared.tag_period * 12);
+        let backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
         loop {
             match self.read_tags(&tags).await {
                 Ok(true) => backoff.succeeded(&()),
                 Ok(false) => {
-                    // Told when the inventory is in view.
-                    self.tags.wanted.notified().await;
+                    // The first inventory requests a refresh.
+                    self.tags.refresh.notified().await;
                     continue;
                 }
                 Err(error) => {
                     let (vcenter, why) = (&**self.name(), error.error_chain());
-                    tracing::warn!(vcenter, error = why, "the tags cannot be read");
-                    let before = self.tags.state().trouble.replace(why);
+                    tracing::warn!(vcenter, error = why, "cannot read the tags");
+                    let before = self.tags.state().problem.replace(why);
                     if before.is_none() {
-                        // Who waits for them says so.
-                        self.tell(Signal::Anything);
+                        // Nodes that wait for tags report the reason.
+                        self.signal(Signal::Resync);
                     }
                     sleep(backoff.failed(())).await;
                     continue;
@@ -133,37 +130,39 @@ impl PooledVcenter {
             }
             let read = Instant::now();
             tokio::select! {
-                () = sleep(self.common.tag_period) => {}
-                () = self.tags.wanted.notified() => {
-                    sleep_until((read + NOT_SOONER).min(Instant::now() + NOT_SOONER)).await;
-                    sleep(GATHER).await;
+                () = sleep(self.shared.tag_period) => {}
+                () = self.tags.refresh.notified() => {
+                    sleep_until((read + MIN_READ_INTERVAL).min(Instant::now() + MIN_READ_INTERVAL)).await;
+                    sleep(DEBOUNCE).await;
                 }
             }
         }
     }
 
-    /// Reads the tags of everything that can carry them; `false` if nothing is in view yet.
+    /// Returns `false` if there is no inventory yet.
     async fn read_tags(&self, tags: &Tags) -> Result<bool, vsphere::Error> {
-        let carriers = self.look(|catalogue| {
+        let carriers = self.with_catalogue(|catalogue| {
             let above = catalogue.tree.objects().filter(|o| o.as_vm().is_none());
             above.map(|o| o.reference().clone()).collect::<Vec<_>>()
         });
         let Some(mut objects) = carriers.filter(|objects| !objects.is_empty()) else {
             return Ok(false);
         };
-        let vms = self.tags.asked_for(|m| self.look(|c| c.tree.get(m).is_some()) == Some(true));
+        let vms = self
+            .tags
+            .requested_vms(|m| self.with_catalogue(|c| c.tree.get(m).is_some()) == Some(true));
         objects.extend(vms.iter().cloned());
         objects.sort_unstable();
         let changed = tags.changed(&objects).await?;
-        if self.tags.keep(changed.map(|attached| self.table(attached)), &vms) {
-            self.tell(Signal::Anything);
+        if self.tags.store(changed.map(|attached| self.table(attached)), &vms) {
+            self.signal(Signal::Resync);
         }
         Ok(true)
     }
 
-    /// What zones are read from, out of all that is attached.
+    /// Keeps only the tags of the zone and region categories.
     fn table(&self, attached: Attached) -> TagTable {
-        let Categories { zone, region } = &self.common.categories;
+        let Categories { zone, region } = &self.shared.categories;
         let named = attached.into_iter().filter_map(|(object, tags)| {
             let tags =
                 tags.into_iter().filter(|t| *t.category == **zone || *t.category == **region);
@@ -182,43 +181,43 @@ mod tests {
         MoRef::new("VirtualMachine", id)
     }
 
-    fn table(of: &[&MoRef]) -> TagTable {
-        of.iter().map(|m| ((*m).clone(), vec![("zone".into(), m.id.to_string())])).collect()
+    fn table(vms: &[&MoRef]) -> TagTable {
+        vms.iter().map(|m| ((*m).clone(), vec![("zone".into(), m.id.to_string())])).collect()
     }
 
     #[test]
-    fn who_is_told_that_the_tags_of_a_machine_were_read_finds_them() {
-        let board = TagBoard::default();
+    fn after_a_signal_the_requested_tags_are_present() {
+        let cache = TagCache::default();
         let (first, late, gone) = (vm("vm-1"), vm("vm-2"), vm("vm-3"));
         for vm in [&first, &gone] {
-            assert!(board.with(vm).is_none(), "nobody asked before");
+            assert!(cache.table_with(vm).is_none(), "not requested before");
         }
-        let asked = board.asked_for(|vm| *vm != gone);
+        let asked = cache.requested_vms(|vm| *vm != gone);
         assert_eq!(asked, std::slice::from_ref(&first));
-        // Asked for while the answer is on its way, which does not know of it.
-        assert!(board.with(&late).is_none());
-        assert!(board.keep(Some(table(&[&first])), &asked));
-        assert!(board.with(&first).unwrap().contains_key(&first));
-        assert!(board.with(&late).is_none(), "its tags were not asked for yet");
-        let asked = board.asked_for(|_| true);
-        assert!(board.keep(None, &asked), "that it has none of its own is news");
-        assert!(board.with(&late).is_some());
-        assert!(!board.keep(None, &asked), "nothing new");
+        // Requested during a read that does not include it.
+        assert!(cache.table_with(&late).is_none());
+        assert!(cache.store(Some(table(&[&first])), &asked));
+        assert!(cache.table_with(&first).unwrap().contains_key(&first));
+        assert!(cache.table_with(&late).is_none(), "its tags are not read yet");
+        let asked = cache.requested_vms(|_| true);
+        assert!(cache.store(None, &asked), "it is news that the VM has no tags");
+        assert!(cache.table_with(&late).is_some());
+        assert!(!cache.store(None, &asked), "nothing new");
     }
 
     #[test]
-    fn however_reading_and_asking_meet_none_hears_of_tags_that_are_not_there() {
+    fn concurrent_reads_and_requests_never_announce_missing_tags() {
         let vms: Vec<MoRef> = (0..2000).map(|n| vm(&format!("vm-{n}"))).collect();
-        let board = TagBoard::default();
+        let cache = TagCache::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while board.asked_for(|_| true).len() < vms.len() {
-                    let asked = board.asked_for(|_| true);
-                    board.keep(Some(table(&asked.iter().collect::<Vec<_>>())), &asked);
+                while cache.requested_vms(|_| true).len() < vms.len() {
+                    let asked = cache.requested_vms(|_| true);
+                    cache.store(Some(table(&asked.iter().collect::<Vec<_>>())), &asked);
                 }
             });
             for vm in &vms {
-                if let Some(table) = board.with(vm).or_else(|| board.with(vm)) {
+                if let Some(table) = cache.table_with(vm).or_else(|| cache.table_with(vm)) {
                     assert!(table.contains_key(vm), "{vm:?}");
                 }
             }

@@ -1,38 +1,37 @@
-//! Durations as Go programs write them: `15s`, `1m30s`, `250ms`, `1.5h`.
+//! Durations in the format of Go programs: `15s`, `1m30s`, `250ms`, `1.5h`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
-/// A duration from the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoDuration(pub Duration);
 
-/// What is no duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoDuration(String);
+pub struct InvalidDuration(String);
 
-impl fmt::Display for NoDuration {
+impl fmt::Display for InvalidDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no duration: write for example 30s, 5m or 1h30m", self.0)
+        write!(f, "`{}` is not a duration: write for example 30s, 5m or 1h30m", self.0)
     }
 }
 
-impl std::error::Error for NoDuration {}
+impl std::error::Error for InvalidDuration {}
 
 impl FromStr for GoDuration {
-    type Err = NoDuration;
+    type Err = InvalidDuration;
 
-    fn from_str(text: &str) -> Result<Self, NoDuration> {
-        let wrong = || NoDuration(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidDuration> {
+        let invalid = || InvalidDuration(text.to_owned());
         if text == "0" {
             return Ok(Self(Duration::ZERO));
         }
         let (mut seconds, mut rest) = (0.0, text);
         if rest.is_empty() {
-            return Err(wrong());
+            return Err(invalid());
         }
         while !rest.is_empty() {
-            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
-            let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
+            let digits =
+                rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(invalid)?;
+            let number: f64 = rest[..digits].parse().map_err(|_| invalid())?;
             rest = &rest[digits..];
             let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
             let unit = match &rest[..end] {
@@ -42,15 +41,15 @@ impl FromStr for GoDuration {
                 "ms" => 1e-3,
                 "us" | "µs" => 1e-6,
                 "ns" => 1e-9,
-                _ => return Err(wrong()),
+                _ => return Err(invalid()),
             };
             seconds += number * unit;
             rest = &rest[end..];
         }
-        // Go knows none above 292 years either.
-        let known = seconds <= 9.2e9;
-        let duration = Duration::try_from_secs_f64(seconds).ok().filter(|_| known);
-        duration.map(Self).ok_or_else(wrong)
+        // Go's limit is 292 years.
+        let in_range = seconds <= 9.2e9;
+        let duration = Duration::try_from_secs_f64(seconds).ok().filter(|_| in_range);
+        duration.map(Self).ok_or_else(invalid)
     }
 }
 
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_go_writes_them() {
+    fn durations_of_go_programs_are_parsed() {
         for (text, millis) in [
             ("15s", 15_000),
             ("5m0s", 300_000),

@@ -1,4 +1,4 @@
-//! A stage: a control plane with nodes, vCenters, and a controller between them.
+//! The test environment: a control plane with nodes, a vCenter, and the controller.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "each test uses a part of it")]
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -24,7 +24,6 @@ use testkit::{
 pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 pub(crate) const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 pub(crate) const RECORD: &str = "vdo.vmware.com/virtual-machine";
-/// The file with the configuration, among those of the stage.
 pub(crate) const CONFIGURATION: &str = "vsphere.conf";
 pub(crate) const SECRET: &str = "vsphere-cloud-secret";
 
@@ -39,7 +38,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// One vCenter, one control plane, RBAC and the Secret in place.
+    /// Starts a vCenter and a control plane with RBAC and the Secret.
     pub(crate) async fn with(inventory: Inventory) -> Self {
         Self::on(ControlPlane::builder(), inventory).await
     }
@@ -54,8 +53,8 @@ impl Stage {
         stage
     }
 
-    pub(crate) async fn set_secret(&self, of: &[(&str, &str, &str)]) {
-        let data = of.iter().flat_map(|(server, user, password)| {
+    pub(crate) async fn set_secret(&self, credentials: &[(&str, &str, &str)]) {
+        let data = credentials.iter().flat_map(|(server, user, password)| {
             [(format!("{server}.username"), *user), (format!("{server}.password"), *password)]
         });
         let data: BTreeMap<_, _> =
@@ -72,7 +71,7 @@ impl Stage {
         self.configuration_at(self.vcenter.address().port(), more)
     }
 
-    /// The same for a vCenter that is reached at this port.
+    /// The same with another port for the vCenter.
     pub(crate) fn configuration_at(&self, port: u16, more: &str) -> PathBuf {
         let ca = self.workdir.write("ca.pem", self.vcenter.ca_pem()).unwrap();
         let text = format!(
@@ -83,7 +82,7 @@ impl Stage {
         self.workdir.write(CONFIGURATION, text).unwrap()
     }
 
-    /// Ours, with the configuration of [`Stage::configuration`].
+    /// Starts our controller with the configuration of [`Stage::configuration`].
     pub(crate) fn controller(&self, more: &str, flags: &[&str]) -> Process {
         let path = self.configuration(more);
         self.controller_with(&path, flags)
@@ -136,7 +135,7 @@ impl Stage {
         self.api().get(name).await.unwrap()
     }
 
-    /// Adds an uninitialised node for each of these machines.
+    /// Adds an uninitialised node for each VM.
     pub(crate) async fn add_nodes(&self, vms: &[Vm]) {
         for vm in vms {
             self.nodes.add(Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized()).await;
@@ -156,16 +155,20 @@ impl Stage {
 
     /// Waits for an event about a node.
     pub(crate) async fn event(&self, node: &str, reason: &str) -> String {
-        self.event_saying(node, reason, "").await
+        self.event_containing(node, reason, "").await
     }
 
-    /// Waits for an event about a node that says something.
-    pub(crate) async fn event_saying(&self, node: &str, reason: &str, text: &str) -> String {
-        self.event_with(node, reason, &[text]).await
+    pub(crate) async fn event_containing(&self, node: &str, reason: &str, text: &str) -> String {
+        self.event_containing_all(node, reason, &[text]).await
     }
 
-    /// Waits for an event about a node that says all of this.
-    pub(crate) async fn event_with(&self, node: &str, reason: &str, texts: &[&str]) -> String {
+    /// Waits for an event about a node whose message contains all `texts`.
+    pub(crate) async fn event_containing_all(
+        &self,
+        node: &str,
+        reason: &str,
+        texts: &[&str],
+    ) -> String {
         let api = Api::<Event>::namespaced(self.plane.client(), "default");
         eventually(&format!("the event {reason} about {node}"), 60, async || {
             let all = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
@@ -174,8 +177,8 @@ impl Stage {
             let mut seen = Vec::new();
             for event in about {
                 let message = event.message.clone().unwrap_or_default();
-                let says = texts.iter().all(|text| message.contains(text));
-                if event.reason.as_deref() == Some(reason) && says {
+                let contains_all = texts.iter().all(|text| message.contains(text));
+                if event.reason.as_deref() == Some(reason) && contains_all {
                     return Ok(message);
                 }
                 seen.push(format!("{:?}: {:?}", event.reason, event.message));
@@ -185,16 +188,15 @@ impl Stage {
         .await
     }
 
-    /// Waits until a node is so.
     pub(crate) async fn until(
         &self,
         what: &str,
         name: &str,
-        is: impl Fn(&KubeNode) -> bool,
+        matches: impl Fn(&KubeNode) -> bool,
     ) -> KubeNode {
         eventually(what, 60, async || {
             let node = self.api().get(name).await.map_err(|e| e.to_string())?;
-            if is(&node) {
+            if matches(&node) {
                 Ok(node)
             } else {
                 Err(format!("{:?} {:?}", node.spec, addresses(&node)))
@@ -207,15 +209,15 @@ impl Stage {
         eventually(&format!("{name} is deleted"), 60, async || {
             match self.api().get_opt(name).await {
                 Ok(None) => Ok(()),
-                Ok(Some(_)) => Err("it is still there".to_owned()),
+                Ok(Some(_)) => Err("it still exists".to_owned()),
                 Err(error) => Err(error.to_string()),
             }
         })
         .await;
     }
 
-    /// Waits until the controller has seen a marker: a node of its own that gets initialised. What
-    /// it would have done about earlier changes by then, it has done.
+    /// Adds the node `marker` and waits until it is initialised. By then the controller has handled all
+    /// earlier changes.
     pub(crate) async fn settle(&self, ccm: &Process, marker: &str) {
         let vm = Vm::named(marker);
         self.vcenter.add_vms("DC0", [vm.clone()]).await;
@@ -223,44 +225,44 @@ impl Stage {
         self.initialised(marker, ccm).await;
     }
 
-    /// All requests so far that wrote to nodes, by anybody whose user agent contains `agent`.
+    /// All write requests to nodes so far whose user agent contains `agent`.
     pub(crate) fn node_writes(&self, agent: &str) -> Vec<String> {
         self.node_writes_since(Timestamp::MIN, agent)
     }
 
-    /// The same, of what came after this instant. An entry may come into the log after the answer was
-    /// sent: what was there before is told by the time of the request, not by the length of the list.
+    /// The same since this time. The audit log can get an entry after the answer was sent, so the time of
+    /// the request decides, not the length of the list.
     pub(crate) fn node_writes_since(&self, since: Timestamp, agent: &str) -> Vec<String> {
         self.writes(|request| {
             let received = request["requestReceivedTimestamp"].as_str().unwrap_or_default();
-            // One that was refused because the node had changed meanwhile wrote nothing.
-            let refused = request["responseStatus"]["code"] == 409;
+            // A conflict wrote nothing.
+            let conflict = request["responseStatus"]["code"] == 409;
             request["objectRef"]["resource"] == "nodes"
-                && !refused
+                && !conflict
                 && received.parse::<Timestamp>().is_ok_and(|received| received >= since)
                 && request["userAgent"].as_str().unwrap_or_default().contains(agent)
         })
     }
 
-    /// All requests so far that wrote and are so.
-    pub(crate) fn writes(&self, are: impl Fn(&serde_json::Value) -> bool) -> Vec<String> {
+    /// All matching write requests so far.
+    pub(crate) fn writes(&self, matches: impl Fn(&serde_json::Value) -> bool) -> Vec<String> {
         let writes = ["update", "patch", "delete", "create"];
         self.plane
             .audit()
             .iter()
-            .filter(|r| writes.contains(&r["verb"].as_str().unwrap_or_default()) && are(r))
+            .filter(|r| writes.contains(&r["verb"].as_str().unwrap_or_default()) && matches(r))
             .map(|r| format!("{} {}", r["verb"], r["requestURI"]))
             .collect()
     }
 }
 
-/// All the controller needs in vSphere: a user who may see.
+/// Adds the controller's user with read-only privileges, which is all it needs.
 pub(crate) fn readable(inventory: Inventory) -> Inventory {
     let role = VcenterRole::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
     inventory.user(VcenterUser::new(USER, PASSWORD), &role, &["/"])
 }
 
-/// Grants the controller what it is granted by whoever installs it, and no more.
+/// Grants the controller the RBAC permissions of its manifest, and no more.
 async fn allow(client: &Client) {
     let version = env!("CARGO_PKG_VERSION").parse().unwrap();
     let release = catalog::embedded().find(Driver::Cpi, Implementation::Rust, &version).unwrap();
@@ -268,13 +270,12 @@ async fn allow(client: &Client) {
     profile.cpi.secret = SECRET.into();
     let rendered = manifest::render(release, &profile).unwrap();
     for object in rendered.objects.iter().filter(|object| object.stage() == When::Access) {
-        // Namespaces come a moment after the API server.
+        // Namespaces exist a moment after the API server starts.
         eventually("an account or a role is created", 60, async || apply(client, object).await)
             .await;
     }
 }
 
-/// Applies an object of any kind.
 pub(crate) async fn apply(client: &Client, object: &Object) -> Result<(), String> {
     let id = operator::facts::ObjectId::of(object);
     let api = operator::act::api_of(client, &id).map_err(|e| e.to_string())?;
@@ -311,7 +312,7 @@ pub(crate) fn is_written(node: &KubeNode) -> bool {
     all.into_iter().any(|e| e.manager.as_deref() == Some("vsphere-cloud-controller-manager"))
 }
 
-/// Two datacenters, `DC0` and `DC1`, with these machines.
+/// Two datacenters, `DC0` and `DC1`, with these VMs.
 pub(crate) fn two_datacenters(first: &[Vm], second: &[Vm]) -> Inventory {
     let mut inventory = Inventory::small().vms(first.to_vec());
     let mut other = inventory.datacenters[0].clone();
@@ -324,16 +325,15 @@ pub(crate) fn two_datacenters(first: &[Vm], second: &[Vm]) -> Inventory {
     inventory
 }
 
-/// Waits until a controller's log says something.
 pub(crate) async fn until_logged(ccm: &Process, text: &str) {
-    eventually(&format!("the log says {text:?}"), 60, async || {
+    eventually(&format!("the log contains {text:?}"), 60, async || {
         if ccm.log().contains(text) { Ok(()) } else { Err(ccm.tail()) }
     })
     .await;
 }
 
-/// Puts files into a directory as a kubelet mounts a Secret: in a folder of their own (`version`), behind
-/// the link `..data`, which is turned there as a whole.
+/// Mounts a Secret as the kubelet does: a folder for each `version`, the link `..data` to the current one,
+/// and a link for each file through `..data`.
 pub(crate) fn mount(at: &std::path::Path, version: &str, files: &[(&str, &str)]) {
     use std::{fs, os::unix::fs::symlink, path::Path};
     fs::create_dir_all(at.join(version)).unwrap();

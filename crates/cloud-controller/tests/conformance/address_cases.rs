@@ -1,17 +1,17 @@
-//! The framework's 14 cases of `--node-ip`: which of a machine's addresses a node keeps, in which order.
+//! The framework's 14 cases of `--node-ip`: which addresses a node keeps, in which order.
 
 use cloud_controller::{
     model::{Address, AddressKind},
     provided_ip,
 };
 
-/// One case: addresses are written `InternalIP 10.1.1.1`.
+/// Addresses are written as `InternalIP 10.1.1.1`.
 pub(crate) struct Row {
     case: &'static str,
-    /// What the kubelet was started with.
+    /// The kubelet's `--node-ip`.
     provided_ip: &'static str,
     given: &'static [&'static str],
-    /// What is kept; or what the error says.
+    /// The kept addresses, or a part of the error.
     kept: Result<&'static [&'static str], &'static str>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) const ROWS: [Row; 14] = [
         kept: Ok(&["InternalIP 10.1.1.1", "Hostname n"]),
     },
     Row {
-        case: "an external address is asked for",
+        case: "an external address is requested",
         provided_ip: "55.55.55.55",
         given: &["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "Hostname n"],
         kept: Ok(&["ExternalIP 55.55.55.55", "InternalIP 10.1.1.1", "Hostname n"]),
@@ -72,7 +72,7 @@ pub(crate) const ROWS: [Row; 14] = [
         kept: Ok(&["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "Hostname n"]),
     },
     Row {
-        case: "an address the machine does not have",
+        case: "an address that the VM does not have",
         provided_ip: "10.2.2.2",
         given: &["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "Hostname n"],
         kept: Err("10.2.2.2 is none of the addresses"),
@@ -84,19 +84,19 @@ pub(crate) const ROWS: [Row; 14] = [
         kept: Ok(&["InternalIP 2600:1f14:1d4:d101:0:0:0:ba3d", "Hostname n"]),
     },
     Row {
-        case: "a pair for a machine with one family",
+        case: "a pair for a VM with one family",
         provided_ip: "10.1.1.1,fc01:1234::5678",
         given: &["InternalIP 10.1.1.1", "Hostname n"],
         kept: Err("fc01:1234::5678 is none of the addresses"),
     },
     Row {
-        case: "a pair in the machine's order",
+        case: "a pair in the VM's order",
         provided_ip: "10.1.1.1,fc01:1234::5678",
         given: &["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "Hostname n"],
         kept: Ok(&["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "Hostname n"]),
     },
     Row {
-        case: "a pair in another order than the machine's",
+        case: "a pair in another order than the VM's",
         provided_ip: "10.1.1.1,fc01:1234::5678",
         given: &["InternalIP fc01:1234::5678", "InternalIP 10.1.1.1", "Hostname n"],
         kept: Ok(&["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "Hostname n"]),
@@ -114,7 +114,7 @@ pub(crate) const ROWS: [Row; 14] = [
         kept: Ok(&["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "Hostname n"]),
     },
     Row {
-        case: "a pair, and an external address beside it",
+        case: "a pair, and an external address",
         provided_ip: "10.1.1.1,fc01:1234::5678",
         given: &[
             "InternalIP 10.1.1.1",

@@ -1,11 +1,11 @@
-//! The Go controller's 8 cases of credentials in a Secret that comes, changes and goes: on a real API server.
+//! The Go controller's 8 cases of credentials in a Secret that is created, changed and deleted.
 
 use std::collections::BTreeMap;
 
 use cloud_controller::{
     addresses::Family,
     configuration::{CredentialSource, TrustSource, Vcenter},
-    secrets::{self, Known},
+    secrets::{self, CredentialState},
 };
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, api::DeleteParams, api::PostParams};
@@ -20,18 +20,17 @@ const SECOND: &str = "0.0.1.1";
 const V6: &str = "fd01::1";
 const NAMESPACE: &str = "kube-system";
 
-/// What is known of a server's credentials: `user/password`, or what the trouble says.
+/// `user/password`, or a part of the error.
 type Expected = Result<&'static str, &'static str>;
 
-/// How many there are.
 pub(crate) const COUNT: usize = 8;
 
 struct Row {
     case: &'static str,
-    /// The Secret; `None` if there is none.
+    /// `None` if the Secret does not exist.
     secret: Option<Vec<(&'static str, &'static str)>>,
     known: Vec<(&'static str, Expected)>,
-    /// Whether it is deleted then. What was known stays known.
+    /// Whether the Secret is deleted then. Credentials that were read stay in use.
     deleted: bool,
 }
 
@@ -67,7 +66,7 @@ fn rows() -> Vec<Row> {
             and(&[("0.0.1.1.username", "user1"), ("0.0.1.1.password", "password1")]),
             vec![(SECOND, Ok("user1/password1"))],
         ),
-        // The Go controller borrows a session there; ours has no such way, and says what to do.
+        // The Go controller uses the session manager; ours does not support it.
         row(
             "two vCenters, one by a session manager",
             and(&[
@@ -77,20 +76,20 @@ fn rows() -> Vec<Row> {
             vec![(SECOND, Err("add user and password"))],
         ),
         row(
-            "by number, for addresses that cannot stand in a key",
+            "by number, for addresses that cannot be part of a key",
             Some(numbered),
             vec![(SERVER, Ok("user/password")), (V6, Ok("user1/password1"))],
         ),
     ]
 }
 
-/// Follows a Secret for one server, as a member of the fleet does.
-fn follow(
+/// Watches a Secret for one server, as a pooled vCenter does.
+fn watch_secret(
     stage: &Stage,
     tasks: &mut JoinSet<()>,
     secret: &str,
     server: &str,
-) -> watch::Receiver<Known> {
+) -> watch::Receiver<CredentialState> {
     let vcenter = Vcenter {
         name: server.into(),
         server: server.into(),
@@ -99,20 +98,20 @@ fn follow(
         families: vec![Family::V4],
         credentials: CredentialSource::Secret(NAMESPACE.into(), secret.into()),
     };
-    let (known, seen) = watch::channel(Known::default());
-    tasks.spawn(secrets::follow(vcenter, stage.plane.client(), known));
+    let (known, seen) = watch::channel(CredentialState::default());
+    tasks.spawn(secrets::watch_credentials(vcenter, stage.plane.client(), known));
     seen
 }
 
-async fn until(case: &str, seen: &watch::Receiver<Known>, expected: Expected) {
+async fn until(case: &str, seen: &watch::Receiver<CredentialState>, expected: Expected) {
     eventually(case, 60, async || {
         let known = seen.borrow().clone();
         let is = match (&known, expected) {
-            (Known::These(these), Ok(pair)) => {
+            (CredentialState::Usable(usable), Ok(pair)) => {
                 let (user, password) = pair.split_once('/').unwrap();
-                *these == Credentials::new(user, password)
+                *usable == Credentials::new(user, password)
             }
-            (Known::Unusable(why), Err(text)) => why.contains(text),
+            (CredentialState::Unusable(why), Err(text)) => why.contains(text),
             _ => false,
         };
         if is { Ok(()) } else { Err(format!("{known:?}, not {expected:?}")) }
@@ -120,7 +119,7 @@ async fn until(case: &str, seen: &watch::Receiver<Known>, expected: Expected) {
     .await;
 }
 
-/// Lets each row happen, with a Secret of its own.
+/// Checks each row with its own Secret.
 pub(crate) async fn check(stage: &Stage) {
     let rows = rows();
     assert_eq!(rows.len(), COUNT);
@@ -137,12 +136,12 @@ pub(crate) async fn check(stage: &Stage) {
             api.create(&PostParams::default(), &secret).await.unwrap();
         }
         for (server, expected) in row.known {
-            let seen = follow(stage, &mut tasks, &name, server);
+            let seen = watch_secret(stage, &mut tasks, &name, server);
             until(row.case, &seen, expected).await;
             if row.deleted {
                 api.delete(&name, &DeleteParams::default()).await.unwrap();
-                // Whoever asks only now is told, and whoever knew before still knows.
-                let late = follow(stage, &mut tasks, &name, server);
+                // A new watch gets the error; the old one keeps the credentials.
+                let late = watch_secret(stage, &mut tasks, &name, server);
                 until(row.case, &late, Err("does not exist")).await;
                 until(row.case, &seen, expected).await;
             }

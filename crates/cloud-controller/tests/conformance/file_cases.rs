@@ -1,5 +1,5 @@
-//! The Go controller's 7 cases of its file in either format. Of a file that cannot be read it prints what
-//! each of its two parsers made of it; ours is sure of the format, and tells what is wrong in that one.
+//! The Go controller's 7 cases of its file in both formats. For an invalid file it prints the errors of
+//! both parsers; our controller detects the format and prints one error.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn yaml(server: &str) -> String {
     format!("global:\n{server}{}", lines.collect::<String>())
 }
 
-/// The same in the older format, under this heading.
+/// The same in INI, under this heading.
 fn ini(heading: &str, server: &str) -> String {
     let kebab = |key: &str| match key {
         "insecureFlag" => "insecure-flag".to_owned(),
@@ -34,12 +34,11 @@ fn ini(heading: &str, server: &str) -> String {
     format!("{heading}\n{server}{}", lines.collect::<String>())
 }
 
-/// How many there are.
 pub(crate) const COUNT: usize = 7;
 
 #[test]
 fn every_case_of_the_go_controllers_file_ends_as_it_should() {
-    let nobody = "no vCenter is specified";
+    let no_vcenter = "no vCenter is specified";
     let rows = [
         ("YAML", yaml("  server: 0.0.0.0\n"), None),
         (
@@ -50,8 +49,8 @@ fn every_case_of_the_go_controllers_file_ends_as_it_should() {
         ("INI", ini("[Global]", "server = 0.0.0.0\n"), None),
         ("INI with a bracket too many", ini("[Global]]", "server = 0.0.0.0\n"), Some("line 1")),
         ("neither", "This text is neither YAML nor INI\n".to_owned(), Some("line 1")),
-        ("YAML that names no vCenter", yaml(""), Some(nobody)),
-        ("INI that names no vCenter", ini("[Global]", ""), Some(nobody)),
+        ("YAML that names no vCenter", yaml(""), Some(no_vcenter)),
+        ("INI that names no vCenter", ini("[Global]", ""), Some(no_vcenter)),
     ];
     let rows: [_; COUNT] = rows;
     for (case, text, why) in rows {
@@ -64,8 +63,8 @@ fn every_case_of_the_go_controllers_file_ends_as_it_should() {
                 );
             }
             (Err(error), Some(why)) => {
-                let told = runtime::error_chain::error_chain(&error);
-                assert!(told.contains(why), "{case}: {told}");
+                let text = runtime::error_chain::error_chain(&error);
+                assert!(text.contains(why), "{case}: {text}");
             }
             (outcome, _) => panic!("{case}: {outcome:?}"),
         }

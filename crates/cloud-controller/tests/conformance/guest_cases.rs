@@ -1,5 +1,5 @@
-//! The Go controller's 53 cases of which of a guest's addresses a node gets, in its order. Rules are read from
-//! a configuration as a user writes it.
+//! The Go controller's 53 cases of choosing addresses from a guest, in its order. The rules come from a
+//! parsed configuration.
 
 use std::{collections::BTreeMap, io::Write as _, net::IpAddr};
 
@@ -11,9 +11,9 @@ use cloud_controller::{
 };
 use flate2::{Compression, write::GzEncoder};
 
-/// The case; families in order; interfaces (`network: address address; ...`, one without a device in brackets);
-/// rules, as in [`configuration`]; what cloud-init configured, as in [`metadata`]; and the addresses that are chosen,
-/// `i` and `e` for internal and external; or, after `!`, what is told.
+/// Case; families in order; interfaces (`network: address address; ...`, in brackets without a device);
+/// rules as in [`configuration`]; cloud-init addresses as in [`metadata`]; and the chosen addresses, with
+/// `i` and `e` for internal and external, or, after `!`, a part of the error.
 type Row = [&'static str; 6];
 
 const ALL: &str = "n: 127.0.0.6 20.0.0.5 10.1.0.2 10.1.0.3 172.20.0.2 172.20.0.3";
@@ -104,7 +104,7 @@ pub(crate) const ROWS: [Row; 53] = [
         "e 172.20.0.3",
     ],
     [
-        "the internal network is not there",
+        "the internal network does not exist",
         "4",
         BEHIND,
         "intnet nowhere, extnet out",
@@ -112,7 +112,7 @@ pub(crate) const ROWS: [Row; 53] = [
         "e 172.20.0.3",
     ],
     [
-        "the external network is not there",
+        "the external network does not exist",
         "4",
         BEHIND,
         "intnet in, extnet nowhere",
@@ -164,7 +164,7 @@ pub(crate) const ROWS: [Row; 53] = [
         "i 20.0.0.5, e 30.0.0.5",
     ],
     [
-        "neither network is there",
+        "neither network exists",
         "4",
         "a: 10.1.0.2; b: 172.20.0.3",
         NETWORKS,
@@ -172,7 +172,7 @@ pub(crate) const ROWS: [Row; 53] = [
         "!neither network \"in\" nor network \"out\"",
     ],
     [
-        "something that is no address",
+        "something that is not an address",
         "4",
         "a: soon 127.0.0.6 10.1.0.2 10.1.0.3; b: 127.0.0.7 172.20.0.3",
         "",
@@ -366,19 +366,19 @@ pub(crate) const ROWS: [Row; 53] = [
         "base64 fd00:2::1/128",
         "i fd00:2::1, e fd00:2::1",
     ],
-    // The Go controller does not initialise such a node. Ours tells, and takes the guest's order.
+    // The Go controller does not initialise such a node. Ours reports it and uses the guest's order.
     [
         "cloud-init's metadata is no YAML",
         "4",
         "n: 192.168.1.10",
         "",
         "broken",
-        "i 192.168.1.10, e 192.168.1.10, told",
+        "i 192.168.1.10, e 192.168.1.10, ignored",
     ],
 ];
 
-/// A configuration with these families and rules: `int` and `ext` for subnets (`+` between them), `!int` and
-/// `!ext` for those that are excluded, `intnet` and `extnet` for networks.
+/// Families and rules: `int` and `ext` for subnets (separated by `+`), `!int` and `!ext` for excluded
+/// subnets, `intnet` and `extnet` for networks.
 fn configuration(families: &str, rules: &str) -> Configuration {
     let families: Vec<String> = families.chars().map(|family| format!("ipv{family}")).collect();
     let lines = rules.split(", ").filter(|rule| !rule.is_empty()).map(|rule| {
@@ -407,7 +407,7 @@ fn interfaces(text: &str) -> Vec<Interface> {
     let one = |text: &str| {
         let (network, addresses) = text.trim().split_once(':').unwrap();
         let bare = network.trim_matches(['(', ')']);
-        // What is no address is left out where vCenter's answer is read.
+        // The vSphere client drops invalid addresses.
         let addresses = addresses.split_whitespace().filter_map(|a| a.parse::<IpAddr>().ok());
         Interface {
             network: bare.into(),
@@ -418,7 +418,7 @@ fn interfaces(text: &str) -> Vec<Interface> {
     text.split(';').map(one).collect()
 }
 
-/// What cloud-init was told: how the network is encoded, and its addresses.
+/// The encoding of the network, and its addresses.
 fn metadata(text: &str) -> Option<Metadata> {
     let (form, addresses) = text.split_once(' ').unwrap_or((text, ""));
     let listed = addresses.split(' ').map(|a| format!("'{a}'")).collect::<Vec<_>>().join(", ");
@@ -452,9 +452,9 @@ fn every_case_of_the_go_controllers_addresses_ends_as_it_should() {
         let families = &configuration.vcenters[0].families;
         let (selected, failed) = select(&guest, &configuration.rules, families, Preference::First);
         if let Some(text) = expected.strip_prefix('!') {
-            let told =
+            let error =
                 failed.unwrap_or_else(|| panic!("{case}: {:?}", selected.addresses)).to_string();
-            assert!(told.contains(text), "{case}: {told}");
+            assert!(error.contains(text), "{case}: {error}");
             continue;
         }
         assert_eq!(failed, None, "{case}");
@@ -462,7 +462,7 @@ fn every_case_of_the_go_controllers_addresses_ends_as_it_should() {
         let side = |kind: &AddressKind| if *kind == AddressKind::InternalIP { "i" } else { "e" };
         let chosen =
             selected.addresses[1..].iter().map(|a| format!("{} {}", side(&a.kind), a.address));
-        let told = selected.metadata.iter().map(|_| "told".to_owned());
-        assert_eq!(chosen.chain(told).collect::<Vec<_>>().join(", "), expected, "{case}");
+        let ignored = selected.metadata_error.iter().map(|_| "ignored".to_owned());
+        assert_eq!(chosen.chain(ignored).collect::<Vec<_>>().join(", "), expected, "{case}");
     }
 }

@@ -1,39 +1,36 @@
-//! The cases of the framework's lifecycle controller: twelve of deletion, nine of shutdown.
+//! The cases of the framework's lifecycle controller: 12 deletions and 9 shutdowns.
 
 use serde_json::json;
 use testkit::{Node, Process, Vm, eventually};
 
 use super::{APART, common::*, hide, ready};
 
-/// How the node came to be known.
+/// Who initialised the node.
 #[derive(Clone, Copy, PartialEq)]
-enum Known {
-    /// Initialised by ours: its machine is on record.
+enum InitialisedBy {
+    /// By our controller: its VM is recorded.
     Ours,
-    /// Initialised by another controller: a provider id, and no record.
+    /// By another controller: a provider id, and no record.
     Theirs,
-    /// By nobody: no provider id, no taint.
-    Nobodys,
+    /// Not initialised: no provider id, no taint.
+    Nobody,
 }
 
-/// What becomes of the machine.
 #[derive(Clone, Copy, PartialEq)]
-enum VirtualMachine {
-    /// It stays on.
+enum VmFate {
     On,
-    /// It is switched off.
+    /// Powered off.
     Off,
-    /// It may not be seen any more, and is switched off then.
+    /// Hidden from the user, then powered off.
     Hidden,
-    /// It is destroyed: of a node of another controller before its kubelet stops, of others after that.
+    /// Destroyed: before its kubelet stops if another controller initialised the node, otherwise after.
     Gone,
-    /// It is switched off, and destroyed after the node was tainted.
+    /// Powered off, and destroyed after the node was tainted.
     OffAndGone,
-    /// There never was one.
+    /// The VM never existed.
     Never,
 }
 
-/// What the kubelet says.
 #[derive(Clone, Copy, PartialEq)]
 enum Kubelet {
     Ready,
@@ -48,167 +45,158 @@ enum End {
     Tainted,
 }
 
-/// One case.
 pub(crate) struct Row {
-    /// What it is about.
     pub(crate) case: &'static str,
-    /// What becomes of the node.
-    pub(crate) means: &'static str,
+    pub(crate) result: &'static str,
     name: &'static str,
-    known: Known,
-    vm: VirtualMachine,
+    initialised_by: InitialisedBy,
+    vm: VmFate,
     kubelet: Kubelet,
     end: End,
-    /// Text of the event `MachineUncertain` that tells why the node stays.
-    told: Option<&'static str>,
+    /// Text of the event `VMUncertain`.
+    event: Option<&'static str>,
 }
 
 impl Row {
     pub(crate) fn vm(&self) -> Option<Vm> {
-        let folder = if self.vm == VirtualMachine::Hidden { APART } else { "" };
+        let folder = if self.vm == VmFate::Hidden { APART } else { "" };
         let vm = Vm { folder: folder.into(), ..Vm::named(self.name) };
-        (self.vm != VirtualMachine::Never).then_some(vm)
+        (self.vm != VmFate::Never).then_some(vm)
     }
 
     pub(crate) fn node(&self) -> Node {
         let uuid = Vm::named(self.name).uuid;
         let node = Node::named(self.name).system_uuid(&uuid);
-        match self.known {
-            Known::Ours => node.uninitialized(),
-            Known::Theirs => node.provider_id(&format!("vsphere://{uuid}")),
-            Known::Nobodys => node,
+        match self.initialised_by {
+            InitialisedBy::Ours => node.uninitialized(),
+            InitialisedBy::Theirs => node.provider_id(&format!("vsphere://{uuid}")),
+            InitialisedBy::Nobody => node,
         }
     }
 
     fn path(&self) -> String {
-        let folder = if self.vm == VirtualMachine::Hidden { "apart/" } else { "" };
+        let folder = if self.vm == VmFate::Hidden { "apart/" } else { "" };
         format!("/DC0/vm/{folder}{}", self.name)
     }
 }
 
-const HIDDEN: &str = "may not be seen";
+const HIDDEN: &str = "is no longer visible";
 const DELETED: &str = "deleted";
-const STAYS: &str = "stays as it is";
-const UNSEEN: &str = "stays, and is told that its machine may not be seen";
-const READY: &str = "stays, and is told that its machine is not in view though it is Ready";
+const STAYS: &str = "stays unchanged";
+const UNSEEN: &str = "stays; an event reports that its VM is not visible";
+const READY: &str = "stays; an event reports that its VM is not visible although it is Ready";
 
 /// All cases, in the framework's order.
 pub(crate) fn all() -> Vec<Row> {
-    let mut all = deletions(Known::Ours, FIRST);
-    all.extend(deletions(Known::Theirs, SECOND));
+    let mut all = deletions(InitialisedBy::Ours, FIRST);
+    all.extend(deletions(InitialisedBy::Theirs, SECOND));
     all.extend(shutdowns());
     all
 }
 
-/// Case and name of each row of [`deletions`].
 type Titles = [(&'static str, &'static str); 6];
 
 const FIRST: Titles = [
-    ("not Ready, the machine is gone", "gone"),
+    ("not Ready, the VM is gone", "gone"),
     ("not Ready, the provider answers with an error", "error"),
-    ("not Ready, the machine is there", "there"),
-    ("Ready is Unknown, the machine is gone", "silent-gone"),
-    ("Ready is Unknown, the machine is there", "silent-there"),
-    ("Ready, the provider says that the machine is gone", "ready-gone"),
+    ("not Ready, the VM exists", "there"),
+    ("Ready is Unknown, the VM is gone", "silent-gone"),
+    ("Ready is Unknown, the VM exists", "silent-there"),
+    ("Ready, the provider reports that the VM is gone", "ready-gone"),
 ];
 const SECOND: Titles = [
-    ("not Ready, the machine is gone; initialised by another controller", "gone-2"),
+    ("not Ready, the VM is gone; initialised by another controller", "gone-2"),
     ("not Ready, the provider answers with an error; initialised by another controller", "error-2"),
-    ("not Ready, the machine is there; initialised by another controller", "there-2"),
-    ("Ready is Unknown, the machine is gone; initialised by another controller", "silent-gone-2"),
-    ("Ready is Unknown, the machine is there; initialised by another controller", "silent-there-2"),
+    ("not Ready, the VM exists; initialised by another controller", "there-2"),
+    ("Ready is Unknown, the VM is gone; initialised by another controller", "silent-gone-2"),
+    ("Ready is Unknown, the VM exists; initialised by another controller", "silent-there-2"),
     (
-        "Ready, the provider says that the machine is gone; initialised by another controller",
+        "Ready, the provider reports that the VM is gone; initialised by another controller",
         "ready-gone-2",
     ),
 ];
 
-fn deletions(known: Known, titles: Titles) -> Vec<Row> {
-    use {End::*, Kubelet::*, VirtualMachine::*};
-    let fates = [
+fn deletions(initialised_by: InitialisedBy, titles: Titles) -> Vec<Row> {
+    use {End::*, Kubelet::*, VmFate::*};
+    let results = [
         (Gone, NotReady, Deleted, DELETED, None),
         (Hidden, NotReady, Stays, UNSEEN, Some(HIDDEN)),
         (On, NotReady, Stays, STAYS, None),
         (Gone, Silent, Deleted, DELETED, None),
         (On, Silent, Stays, STAYS, None),
-        (Gone, Ready, Stays, READY, Some("though the node is Ready")),
+        (Gone, Ready, Stays, READY, Some("although the node is Ready")),
     ];
-    let rows = titles.into_iter().zip(fates);
-    rows.map(|((case, name), (vm, kubelet, end, means, told))| Row {
+    let rows = titles.into_iter().zip(results);
+    rows.map(|((case, name), (vm, kubelet, end, result, event))| Row {
         case,
-        means,
+        result,
         name,
-        known,
+        initialised_by,
         vm,
         kubelet,
         end,
-        told,
+        event,
     })
     .collect()
 }
 
 fn shutdowns() -> Vec<Row> {
-    use {End::*, Known::*, Kubelet::*, VirtualMachine::*};
-    let row = |name, case, (known, vm, kubelet), (end, means)| {
-        let told = (vm == Hidden).then_some(HIDDEN);
-        Row { case, means, name, known, vm, kubelet, end, told }
+    use {End::*, InitialisedBy::*, Kubelet::*, VmFate::*};
+    let row = |name, case, (initialised_by, vm, kubelet), (end, result)| {
+        let event = (vm == Hidden).then_some(HIDDEN);
+        Row { case, result, name, initialised_by, vm, kubelet, end, event }
     };
     let tainted = (Tainted, "tainted `shutdown`");
     let deleted = (Deleted, DELETED);
     vec![
-        row("off", "not Ready, the machine is off", (Ours, Off, NotReady), tainted),
-        row(
-            "off-2",
-            "no provider id, not Ready, the machine is off",
-            (Nobodys, Off, NotReady),
-            tainted,
-        ),
+        row("off", "not Ready, the VM is off", (Ours, Off, NotReady), tainted),
+        row("off-2", "no provider id, not Ready, the VM is off", (Nobody, Off, NotReady), tainted),
         row(
             "never",
             "no provider id, and the provider never had one for it",
-            (Nobodys, Never, NotReady),
+            (Nobody, Never, NotReady),
             (
                 Stays,
-                "stays: no vCenter ever knew it, so it may be no virtual machine at all; the framework deletes it",
+                "stays: no vCenter ever knew it, so it is possibly not a VM; the framework deletes it",
             ),
         ),
         row(
             "unclear",
-            "no provider id, and asking for it gives an error; the machine is off",
-            (Nobodys, Hidden, NotReady),
-            (Stays, "stays without the taint, and is told that its machine may not be seen"),
+            "no provider id, and the query for it fails; the VM is off",
+            (Nobody, Hidden, NotReady),
+            (Stays, "stays without the taint; an event reports that its VM is not visible"),
         ),
         row(
             "missing",
-            "no provider id, and the provider says that there is no such machine",
-            (Nobodys, Gone, NotReady),
-            (Deleted, "deleted: its machine is on record since the node was not Ready"),
+            "no provider id, and the provider reports that there is no such VM",
+            (Nobody, Gone, NotReady),
+            (Deleted, "deleted: its VM was recorded when the node became NotReady"),
         ),
         row(
             "off-gone",
-            "not Ready, gone, and whether it is off cannot be asked",
+            "not Ready, gone, and the power state cannot be queried",
             (Theirs, OffAndGone, NotReady),
             deleted,
         ),
-        row("on-gone", "not Ready, gone, and not off", (Nobodys, Gone, Silent), deleted),
+        row("on-gone", "not Ready, gone, and not off", (Nobody, Gone, Silent), deleted),
         row(
             "ready-off",
-            "Ready, the provider says that the machine is off",
+            "Ready, the provider reports that the VM is off",
             (Ours, Off, Ready),
             (Stays, STAYS),
         ),
         row(
             "silent-off-gone",
-            "Ready is Unknown, off, and the provider says that it is gone",
+            "Ready is Unknown, off, and the provider reports that it is gone",
             (Ours, OffAndGone, Silent),
             deleted,
         ),
     ]
 }
 
-/// Lets happen what the rows say, and waits until each node has ended as it should.
+/// Applies the changes of all rows, and waits until each node has its expected result.
 pub(crate) async fn check(stage: &Stage, rows: &[Row], ccm: &Process) {
-    for row in rows.iter().filter(|row| row.known == Known::Ours) {
+    for row in rows.iter().filter(|row| row.initialised_by == InitialisedBy::Ours) {
         stage.initialised(row.name, ccm).await;
     }
     stage.all_ready().await;
@@ -216,8 +204,8 @@ pub(crate) async fn check(stage: &Stage, rows: &[Row], ccm: &Process) {
     kubelets_stop(stage, rows).await;
     vms_vanish(stage, rows).await;
     for row in rows {
-        if let Some(text) = row.told {
-            stage.event_saying(row.name, "MachineUncertain", text).await;
+        if let Some(text) = row.event {
+            stage.event_containing(row.name, "VMUncertain", text).await;
         }
         until(stage, row, ccm).await;
     }
@@ -230,10 +218,10 @@ pub(crate) async fn check(stage: &Stage, rows: &[Row], ccm: &Process) {
 async fn vms_stop(stage: &Stage, rows: &[Row]) {
     for row in rows {
         match row.vm {
-            VirtualMachine::Off | VirtualMachine::OffAndGone => {
+            VmFate::Off | VmFate::OffAndGone => {
                 stage.vcenter.patch_vm(&row.path(), json!({"power": "off"})).await;
             }
-            VirtualMachine::Gone if row.known == Known::Theirs => {
+            VmFate::Gone if row.initialised_by == InitialisedBy::Theirs => {
                 stage.vcenter.destroy_vm(&row.path()).await;
             }
             _ => {}
@@ -251,15 +239,17 @@ async fn kubelets_stop(stage: &Stage, rows: &[Row]) {
     }
     for row in rows.iter().filter(|row| row.kubelet != Kubelet::Ready) {
         match row.vm {
-            VirtualMachine::Gone if row.known == Known::Theirs => {}
-            VirtualMachine::Off | VirtualMachine::OffAndGone => {
-                stage.until("it is tainted", row.name, |node| has_taint(node, SHUTDOWN)).await;
+            VmFate::Gone if row.initialised_by == InitialisedBy::Theirs => {}
+            VmFate::Off | VmFate::OffAndGone => {
+                stage
+                    .until("the node is tainted", row.name, |node| has_taint(node, SHUTDOWN))
+                    .await;
             }
-            VirtualMachine::Never => {
-                stage.until("it is not Ready", row.name, |node| ready(node) != "True").await;
+            VmFate::Never => {
+                stage.until("the node is not Ready", row.name, |node| ready(node) != "True").await;
             }
             _ => {
-                stage.until("its machine is on record", row.name, |n| record(n).is_some()).await;
+                stage.until("the VM is recorded", row.name, |n| record(n).is_some()).await;
             }
         }
     }
@@ -268,14 +258,14 @@ async fn kubelets_stop(stage: &Stage, rows: &[Row]) {
 async fn vms_vanish(stage: &Stage, rows: &[Row]) {
     for row in rows {
         match row.vm {
-            VirtualMachine::Hidden => {
+            VmFate::Hidden => {
                 hide(stage, row.name).await;
                 stage.vcenter.patch_vm(&row.path(), json!({"power": "off"})).await;
             }
-            VirtualMachine::Gone if row.known != Known::Theirs => {
+            VmFate::Gone if row.initialised_by != InitialisedBy::Theirs => {
                 stage.vcenter.destroy_vm(&row.path()).await;
             }
-            VirtualMachine::OffAndGone => stage.vcenter.destroy_vm(&row.path()).await,
+            VmFate::OffAndGone => stage.vcenter.destroy_vm(&row.path()).await,
             _ => {}
         }
     }

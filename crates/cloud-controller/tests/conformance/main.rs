@@ -1,19 +1,17 @@
-//! The cases in which the Kubernetes cloud-provider framework tests its own two node controllers, one
-//! row for each: 22 of the node controller, 21 of the lifecycle controller. Ours has to end each as
-//! they do, on a real API server and a simulated vCenter, or the row says what it does and why. Those of
-//! a provider that fails come once more with a vCenter that is really away.
+//! The test cases of the Kubernetes cloud-provider framework for its two node controllers, one row
+//! each: 22 of the node controller, 21 of the lifecycle controller. They run on a real API server and a
+//! simulated vCenter. Our controller has the same result, or the row describes the difference. The
+//! cases of a failing provider run a second time with an unreachable vCenter.
 //!
-//! On the same cluster: the Go controller's cases of zones (5) and of credentials that come and go (8).
-//! Beside them, as tables: the framework's 14 cases of addresses, and the Go controller's of a guest's
-//! addresses (53), of uuids (8) and of its file (7).
+//! On the same cluster run the Go controller's cases of zones (5) and of changing credentials (8). Plain
+//! tables are the framework's 14 address cases, and the Go controller's cases of guest addresses (53),
+//! uuids (8) and its file (7).
 //!
-//! The framework asks a provider through two interfaces, so most of its cases come twice. Ours has one
-//! way to a machine, but several to recognise it: of a pair, the first row takes one and the second
-//! another.
+//! The framework queries a provider through two interfaces, so most of its cases come twice. Our
+//! controller has one interface but several ways to identify a VM: each row of a pair uses another way.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod address_cases;
-mod away_cases;
 #[path = "../common/mod.rs"]
 mod common;
 mod credential_cases;
@@ -22,6 +20,7 @@ mod guest_cases;
 mod lifecycle_cases;
 mod node_cases;
 mod own_secret;
+mod unreachable_cases;
 mod uuid_cases;
 mod zone_cases;
 
@@ -29,26 +28,26 @@ use common::*;
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use testkit::{FaultProxy, Inventory, Permission, Process, eventually};
 
-/// Where machines stand that the controller's user will not be allowed to see.
+/// The folder of VMs that are hidden from the controller's user.
 const APART: &str = "apart";
-const BOOK: &str = include_str!("../../../../docs/testing.md");
+const PAGE: &str = include_str!("../../../../docs/testing.md");
 
-/// Labels every node is to get; those of Kubernetes' own domains are not the admin's to give.
+/// Labels for every node; those of Kubernetes domains must not be set.
 const LABELS: &str = "--node-labels=example.com/rack=r1,example.com/site=lab,node.kubernetes.io/site=x,\
                       topology.k8s.io/region=x,kubernetes.io/region=x,k8s.io/region=x,app.k8snio/a=b";
 const ZONES: &str = "labels: {zone: k8s-zone, region: k8s-region}";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_case_of_the_frameworks_controllers_ends_as_it_should() {
-    let (nodes, lives) = (node_cases::all(), lifecycle_cases::all());
+    let (nodes, lifecycles) = (node_cases::all(), lifecycle_cases::all());
     let vms = nodes.iter().filter_map(|row| row.vm.clone());
-    let vms = vms.chain(lives.iter().filter_map(lifecycle_cases::Row::vm));
+    let vms = vms.chain(lifecycles.iter().filter_map(lifecycle_cases::Row::vm));
     let mut inventory = Inventory::small()
         .vms(vms)
         .category("k8s-zone", &[("zone-b", &["/DC0/host/cluster-b"])])
         .category("k8s-region", &[("eu", &["/DC0/host/cluster-b"])]);
     inventory.datacenters[0].folders.push(APART.into());
-    zone_cases::furnish(&mut inventory);
+    zone_cases::add_places(&mut inventory);
     let stage = Stage::with(inventory).await;
     for row in nodes.iter().filter(|row| row.is_hidden()) {
         hide(&stage, row.name).await;
@@ -56,10 +55,10 @@ async fn every_case_of_the_frameworks_controllers_ends_as_it_should() {
     for row in &nodes {
         stage.nodes.add(row.node()).await;
     }
-    for row in &lives {
+    for row in &lifecycles {
         stage.nodes.add(row.node()).await;
     }
-    // A node that was not Ready yet would get its machine on record.
+    // The VM of a node that is not Ready would be recorded.
     stage.all_ready().await;
     let flags = [
         LABELS,
@@ -74,12 +73,12 @@ async fn every_case_of_the_frameworks_controllers_ends_as_it_should() {
     let ccm = start();
     credential_cases::check(&stage).await;
     node_cases::check(&stage, &nodes, &ccm).await;
-    // A machine without a uuid could be any that is missed: while it is there, no Node is deleted.
-    for row in nodes.iter().filter(|row| row.is_nameless()) {
+    // While a VM without a uuid exists, no Node is deleted: it can be any missing VM.
+    for row in nodes.iter().filter(|row| row.is_without_uuid()) {
         stage.vcenter.destroy_vm(&row.path()).await;
     }
-    lifecycle_cases::check(&stage, &lives, &ccm).await;
-    away_cases::check(&stage, &proxy, ccm, start).await;
+    lifecycle_cases::check(&stage, &lifecycles, &ccm).await;
+    unreachable_cases::check(&stage, &proxy, ccm, start).await;
     let strict = ["--leader-elect=false", "--require-zones", "--tag-refresh-period=1s"];
     let start = |more: &[&str]| {
         let own = format!("    secretName: vienna\n    secretNamespace: vcenters\n{ZONES}");
@@ -90,24 +89,26 @@ async fn every_case_of_the_frameworks_controllers_ends_as_it_should() {
 }
 
 #[test]
-fn there_is_a_row_for_each_case_and_the_book_lists_it() {
-    let nodes: Vec<_> = node_cases::all().iter().map(|row| (row.case, row.means)).collect();
-    let lives: Vec<_> = lifecycle_cases::all().iter().map(|row| (row.case, row.means)).collect();
-    assert_eq!((nodes.len(), lives.len()), (22, 21));
-    let away: Vec<_> = away_cases::all().iter().map(|row| (row.case, row.means)).collect();
-    let zones: Vec<_> = zone_cases::all().iter().map(|row| (row.case, row.means)).collect();
+fn the_documentation_lists_every_row() {
+    let nodes: Vec<_> = node_cases::all().iter().map(|row| (row.case, row.result)).collect();
+    let lifecycles: Vec<_> =
+        lifecycle_cases::all().iter().map(|row| (row.case, row.result)).collect();
+    assert_eq!((nodes.len(), lifecycles.len()), (22, 21));
+    let unreachable: Vec<_> =
+        unreachable_cases::all().iter().map(|row| (row.case, row.result)).collect();
+    let zones: Vec<_> = zone_cases::all().iter().map(|row| (row.case, row.result)).collect();
     assert_eq!((zones.len(), zone_cases::UPSTREAM), (7, 5));
-    for (case, means) in nodes.into_iter().chain(lives).chain(away).chain(zones) {
-        let line = format!("| {case} | {means} |");
-        assert_eq!(BOOK.matches(&line).count(), 1, "docs/testing.md should say once:\n{line}");
+    for (case, result) in nodes.into_iter().chain(lifecycles).chain(unreachable).chain(zones) {
+        let line = format!("| {case} | {result} |");
+        assert_eq!(PAGE.matches(&line).count(), 1, "docs/testing.md should contain once:\n{line}");
     }
 }
 
 #[test]
-fn the_book_counts_the_cases_of_every_table() {
+fn the_documentation_counts_the_cases_of_every_table() {
     let credentials = include_str!("../../src/configuration/upstream_cases.rs");
     let secret = include_str!("../../../driver-config/tests/reading.rs");
-    // Those of other programs say themselves how many they are.
+    // Tables outside this test check their own count.
     assert!(credentials.contains("assert_eq!(cases.len(), 15);"));
     assert!(secret.contains("let cases: [Case<'_>; 19] ="));
     for (count, table, source) in [
@@ -128,23 +129,22 @@ fn the_book_counts_the_cases_of_every_table() {
         (credential_cases::COUNT, "credential_cases", None),
         (zone_cases::UPSTREAM, "zone_cases", None),
     ] {
-        let told = |line: &&str| {
+        let is_row = |line: &&str| {
             line.starts_with(&format!("| {count} | the ")) && line.contains(&format!("| `{table}`"))
         };
-        assert_eq!(BOOK.lines().filter(told).count(), 1, "docs/testing.md, {table}: {count}");
-        let is_there = |text: &str| text.contains(&format!("fn {table}()"));
-        assert!(source.is_none_or(is_there), "{table}");
+        assert_eq!(PAGE.lines().filter(is_row).count(), 1, "docs/testing.md, {table}: {count}");
+        let exists = |text: &str| text.contains(&format!("fn {table}()"));
+        assert!(source.is_none_or(exists), "{table}");
     }
 }
 
-/// From here on the controller's user is told that it may not see this machine.
+/// Hides a VM from the controller's user.
 async fn hide(stage: &Stage, name: &str) {
     let path = format!("/DC0/vm/{APART}/{name}");
     stage.vcenter.permit(&Permission::new(USER, "NoAccess", &path)).await;
 }
 
 impl Stage {
-    /// Waits until the kubelet of every node says that it is Ready.
     async fn all_ready(&self) {
         eventually("all nodes are Ready", 60, async || {
             let all = self.api().list(&kube::api::ListParams::default()).await;
@@ -157,36 +157,36 @@ impl Stage {
     }
 }
 
-/// The status of the condition Ready.
+/// Status of the condition Ready.
 fn ready(node: &KubeNode) -> &str {
     let mut all = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     all.find(|condition| condition.type_ == "Ready").map_or("", |ready| &ready.status)
 }
 
-/// Waits until a node is as it should be, in words.
-async fn until_shown(stage: &Stage, case: &str, name: &str, ccm: &Process, expected: &str) {
+/// Waits until [`describe`] returns `expected` for a node.
+async fn until_described(stage: &Stage, case: &str, name: &str, ccm: &Process, expected: &str) {
     eventually(case, 60, async || {
         assert!(ccm.ended().is_none(), "the controller ended:\n{}", ccm.tail());
         let found = stage.api().get_opt(name).await.map_err(|e| e.to_string())?;
-        let shown = found.as_ref().map_or_else(|| "deleted".to_owned(), in_words);
-        if shown == expected {
+        let described = found.as_ref().map_or_else(|| "deleted".to_owned(), describe);
+        if described == expected {
             Ok(())
         } else {
-            Err(format!("{name}\n  is {shown}\n  not {expected}\n{}", ccm.tail()))
+            Err(format!("{name}\n  is {described}\n  not {expected}\n{}", ccm.tail()))
         }
     })
     .await;
 }
 
-/// What a cloud controller decides of a node: whether it was written to at all, its provider id, its
-/// taints beside those of the API server, zone, region and type under both names, its addresses.
-fn in_words(node: &KubeNode) -> String {
-    let mut words = vec![if is_written(node) { "written" } else { "untouched" }.to_owned()];
+/// The part of a node that a cloud controller decides: whether it was written, its provider id, its taints
+/// except those of the API server, zone, region and instance type under both names, and its addresses.
+fn describe(node: &KubeNode) -> String {
+    let mut parts = vec![if is_written(node) { "written" } else { "untouched" }.to_owned()];
     let id = provider_id(node);
-    words.extend((!id.is_empty()).then(|| id.to_owned()));
+    parts.extend((!id.is_empty()).then(|| id.to_owned()));
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     let taints = taints.filter(|taint| !taint.key.starts_with("node.kubernetes.io/"));
-    words.extend(taints.map(|taint| format!("!{}", taint.key.rsplit('/').next().unwrap())));
+    parts.extend(taints.map(|taint| format!("!{}", taint.key.rsplit('/').next().unwrap())));
     for (stable, beta) in [
         ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
         ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
@@ -195,11 +195,11 @@ fn in_words(node: &KubeNode) -> String {
         match (label(node, stable), label(node, beta)) {
             (None, None) => {}
             (Some(value), Some(same)) if value == same => {
-                words.push(value.split_once(".cpu").map_or(value, |(family, _)| family).to_owned());
+                parts.push(value.split_once(".cpu").map_or(value, |(family, _)| family).to_owned());
             }
-            other => words.push(format!("{other:?}")),
+            other => parts.push(format!("{other:?}")),
         }
     }
-    words.extend(addresses(node));
-    words.join(" ")
+    parts.extend(addresses(node));
+    parts.join(" ")
 }

@@ -3,29 +3,24 @@
 use k8s_openapi::api::core::v1::Taint;
 use testkit::{Nic, Node, Process, Vm};
 
-use super::{APART, common::*, until_shown};
+use super::{APART, common::*, until_described};
 
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
-/// How the type of every machine here begins.
+/// Prefix of every instance type here.
 const TYPE: &str = "vsphere-vm";
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
 
-/// One case.
 pub(crate) struct Row {
-    /// What it is about.
     pub(crate) case: &'static str,
-    /// What becomes of the node.
-    pub(crate) means: &'static str,
-    /// What node and machine are called.
+    pub(crate) result: &'static str,
     pub(crate) name: &'static str,
-    /// The machine.
     pub(crate) vm: Option<Vm>,
     node: Node,
-    /// The node in the end, in words.
+    /// The expected node, as text.
     end: String,
-    /// Reason and text of an event that tells why.
-    told: Option<(&'static str, &'static str)>,
-    /// Labels in the end.
+    /// Reason and text of the expected event.
+    event: Option<(&'static str, &'static str)>,
+    /// Expected labels.
     labels: &'static [(&'static str, Option<&'static str>)],
 }
 
@@ -34,13 +29,11 @@ impl Row {
         self.node.clone()
     }
 
-    /// Whether its machine may not be seen.
     pub(crate) fn is_hidden(&self) -> bool {
         self.vm.as_ref().is_some_and(|vm| vm.folder == APART)
     }
 
-    /// Whether vCenter does not know the uuid of its machine.
-    pub(crate) fn is_nameless(&self) -> bool {
+    pub(crate) fn is_without_uuid(&self) -> bool {
         self.vm.as_ref().is_some_and(|vm| vm.uuid == NIL)
     }
 
@@ -49,7 +42,7 @@ impl Row {
     }
 }
 
-/// A row in the making: machine and node of one name, the node waits for its cloud controller.
+/// Builds a row: VM and node have the same name, and the node is uninitialised.
 struct Draft {
     name: &'static str,
     vm: Vm,
@@ -59,7 +52,7 @@ struct Draft {
     node: Node,
 }
 
-/// A machine at 10.0.0.1 that calls itself `<name>.internal`.
+/// A VM at 10.0.0.1 with the host name `<name>.internal`.
 fn draft(name: &'static str, by_name: bool) -> Draft {
     let vm = Vm {
         host_name: format!("{name}.internal"),
@@ -72,12 +65,10 @@ fn draft(name: &'static str, by_name: bool) -> Draft {
     Draft { name, id: format!("vsphere://{}", vm.uuid), vm, by_name, zone: "", node }
 }
 
-/// Recognised by its name alone.
 fn by_name(name: &'static str) -> Draft {
     draft(name, true)
 }
 
-/// Recognised by its uuid.
 fn by_uuid(name: &'static str) -> Draft {
     draft(name, false)
 }
@@ -98,7 +89,7 @@ impl Draft {
         Self { zone: " zone-b eu", ..draft }
     }
 
-    /// The node comes with a provider id: in upper case, or as we write it.
+    /// The node has a provider id: in upper case, or as the controller writes it.
     fn with_id(mut self) -> Self {
         if self.by_name {
             self.id = self.id.replace("vsphere://", "VSPHERE://").to_uppercase();
@@ -107,29 +98,29 @@ impl Draft {
         self.kubelet(|node| node.provider_id(&id))
     }
 
-    /// As it is when all went well: `taints` are those of others.
-    fn initialised(self, case: &'static str, means: &'static str, taints: &str) -> Row {
+    /// The node is initialised; `taints` are the remaining ones.
+    fn initialised(self, case: &'static str, result: &'static str, taints: &str) -> Row {
         let addresses =
             format!("Hostname={}.internal InternalIP=10.0.0.1 ExternalIP=10.0.0.1", self.name);
         let end = format!("written {}{taints}{} {TYPE} {addresses}", self.id, self.zone);
-        self.row(case, means, end)
+        self.row(case, result, end)
     }
 
-    /// As it is while it waits: the kubelet's taint, the kubelet's address.
+    /// The node waits, with the kubelet's taint and addresses.
     fn waits(
         self,
         case: &'static str,
-        means: &'static str,
+        result: &'static str,
         taints: &str,
-        told: (&'static str, &'static str),
+        event: (&'static str, &'static str),
     ) -> Row {
         let end = format!("untouched{taints} !uninitialized Hostname={}", self.name);
-        Row { told: Some(told), ..self.row(case, means, end) }
+        Row { event: Some(event), ..self.row(case, result, end) }
     }
 
-    fn row(self, case: &'static str, means: &'static str, end: String) -> Row {
+    fn row(self, case: &'static str, result: &'static str, end: String) -> Row {
         let Self { name, vm, node, .. } = self;
-        Row { case, means, name, vm: Some(vm), node, end, told: None, labels: &[] }
+        Row { case, result, name, vm: Some(vm), node, end, event: None, labels: &[] }
     }
 }
 
@@ -142,22 +133,22 @@ fn other_taint(node: Node) -> Node {
     })
 }
 
-/// A node that nobody tainted.
-fn ignored(name: &'static str, by_name: bool, case: &'static str) -> Row {
+/// A node without the taint.
+fn untainted(name: &'static str, by_name: bool, case: &'static str) -> Row {
     let mut draft = draft(name, by_name);
     let node = Node::named(name);
     draft.node = if by_name { node } else { node.system_uuid(&draft.vm.uuid) };
     if by_name {
         let end = format!("untouched Hostname={name}");
-        return draft.row(case, "left alone: a name alone makes no node a machine", end);
+        return draft.row(case, "ignored: a name alone does not identify a VM", end);
     }
     let end = format!("written Hostname={name}.internal InternalIP=10.0.0.1 ExternalIP=10.0.0.1");
-    draft.row(case, "not initialised: neither id nor labels; its addresses follow the machine, as in the framework's \
+    draft.row(case, "not initialised: neither id nor labels; its addresses follow the VM, as in the framework's \
                      status loop", end)
 }
 
-/// A kubelet that was told its address, which is the second of the machine's.
-fn wished(draft: Draft, case: &'static str) -> Row {
+/// The kubelet's `--node-ip` is the second address of the VM.
+fn with_node_ip(draft: Draft, case: &'static str) -> Row {
     let name = draft.name;
     let draft = draft
         .vm(|vm| vm.nics[0].addresses.insert(0, "10.0.0.9/24".into()))
@@ -166,111 +157,110 @@ fn wished(draft: Draft, case: &'static str) -> Row {
         "written {} {TYPE} InternalIP=10.0.0.1 ExternalIP=10.0.0.1 Hostname={name}.internal",
         draft.id
     );
-    draft.row(case, "initialised; that address is taken, and comes first", end)
+    draft.row(case, "initialised; that address is chosen and comes first", end)
 }
 
 const INITIALISED: &str = "initialised";
-const KEPT: &str = "initialised; the provider id stays as it was written";
+const KEPT: &str = "initialised; the provider id does not change";
 
 /// All cases, in the framework's order.
 pub(crate) fn all() -> Vec<Row> {
-    let mut all = first_interface();
-    all.extend(second_interface());
+    let mut all = identified_by_name();
+    all.extend(identified_by_uuid());
     all
 }
 
-fn first_interface() -> Vec<Row> {
-    let nobodys = by_uuid("foreign").kubelet(|node| other_taint(node.provider_id("aws:///eu/i-1")));
-    let nobodys_end =
+fn identified_by_name() -> Vec<Row> {
+    let foreign = by_uuid("foreign").kubelet(|node| other_taint(node.provider_id("aws:///eu/i-1")));
+    let foreign_end =
         "untouched aws:///eu/i-1 !dedicated !uninitialized Hostname=foreign".to_owned();
     vec![
         by_name("named").initialised(
-            "the kubelet gave a host name, the machine has another",
-            "initialised; the machine's takes its place",
+            "the kubelet set a host name, the guest reports another",
+            "initialised; the guest's host name replaces it",
             "",
         ),
         by_name("nameless-guest")
-            // It is recognised by its address then.
+            // So the node is identified by its address.
             .vm(|vm| {
                 vm.host_name = String::new();
                 vm.nics[0].addresses = vec!["10.7.7.7/24".into()];
             })
             .kubelet(|node| node.internal_ip("10.7.7.7"))
             .row(
-                "the kubelet gave a host name, the machine tells none",
-                "waits, as with the Go controller: a guest without a name is one whose tools are not up yet; the \
-                 kubelet's name is kept",
+                "the kubelet set a host name, the guest reports none",
+                "waits, as with the Go controller: VMware Tools is not running yet; the kubelet's name is kept",
                 "untouched !uninitialized Hostname=nameless-guest InternalIP=10.7.7.7".into(),
             )
-            .told("NotInitialized", "no host name"),
-        by_name("plain").initialised("a fresh node, recognised by its name", INITIALISED, ""),
-        ignored("tainted-by-nobody", true, "no taint, recognised by its name"),
+            .event("NotInitialized", "no host name"),
+        by_name("plain").initialised("a new node, identified by its name", INITIALISED, ""),
+        untainted("untainted", true, "no taint, identified by its name"),
         by_name("zoned").in_zone().initialised(
-            "zone and region, recognised by its name",
+            "zone and region, identified by its name",
             "initialised; both names of both labels",
             "",
         ),
         by_name("dedicated").kubelet(other_taint).initialised(
-            "another taint beside ours, recognised by its name",
+            "another taint next to ours, identified by its name",
             "initialised; the other taint stays",
             " !dedicated",
         ),
-        nobodys.row(
-            "the provider knows nothing of the node and says so",
-            "untouched: its provider id is another provider's",
-            nobodys_end,
+        foreign.row(
+            "the provider does not know the node",
+            "unchanged: its provider id belongs to another provider",
+            foreign_end,
         ),
-        wished(by_name("wish"), "the kubelet's `--node-ip`, recognised by its name"),
+        with_node_ip(by_name("node-ip"), "the kubelet's `--node-ip`, identified by its name"),
         by_name("no-address").kubelet(|node| other_taint(node.annotation(PROVIDED_IP, "soon"))).waits(
-            "a `--node-ip` that is no address",
-            "waits, and is told",
+            "a `--node-ip` that is not an address",
+            "waits; an event reports why",
             " !dedicated",
             ("NotInitialized", "--node-ip"),
         ),
         by_name("not-its-own").kubelet(|node| other_taint(node.annotation(PROVIDED_IP, "10.0.0.2"))).waits(
-            "a `--node-ip` that the machine does not have",
-            "waits, and is told",
+            "a `--node-ip` that the VM does not have",
+            "waits; an event reports why",
             " !dedicated",
             ("NotInitialized", "--node-ip 10.0.0.2 is none of the addresses"),
         ),
         by_name("with-id").with_id().kubelet(other_taint).initialised(
-            "a provider id that is there, in upper case",
+            "an existing provider id, in upper case",
             KEPT,
             " !dedicated",
         ),
         by_name("no-uuid").vm(|vm| vm.uuid = NIL.into()).waits(
-            "no provider id can be given, recognised by its name",
-            "waits, and is told: the framework lets such a node go without an id, which nobody could find again",
+            "no provider id can be set, identified by its name",
+            "waits; an event reports why. The framework initialises such a node without an id, so it cannot be identified later",
             "",
             ("NotInitialized", "does not know the BIOS uuid"),
         ),
     ]
 }
 
-fn second_interface() -> Vec<Row> {
+fn identified_by_uuid() -> Vec<Row> {
     let by_instance = |node: Node| {
         let instance = Vm::named("no-uuid-2").instance_uuid;
         node.system_uuid(&instance)
     };
     vec![
-        by_uuid("plain-2").initialised("a fresh node, recognised by its uuid", INITIALISED, ""),
-        ignored("tainted-by-nobody-2", false, "no taint, recognised by its uuid"),
+        by_uuid("plain-2").initialised("a new node, identified by its uuid", INITIALISED, ""),
+        untainted("untainted-2", false, "no taint, identified by its uuid"),
         by_uuid("zoned-2").in_zone().initialised(
-            "zone and region, recognised by its uuid",
+            "zone and region, identified by its uuid",
             "initialised; both names of both labels",
             "",
         ),
         by_uuid("dedicated-2").kubelet(other_taint).initialised(
-            "another taint beside ours, recognised by its uuid",
+            "another taint next to ours, identified by its uuid",
             "initialised; the other taint stays",
             " !dedicated",
         ),
-        wished(by_uuid("wish-2"), "the kubelet's `--node-ip`, recognised by its uuid"),
+        with_node_ip(by_uuid("node-ip-2"), "the kubelet's `--node-ip`, identified by its uuid"),
         Row {
             labels: &[("example.com/rack", Some("r1")), ("example.com/site", Some("lab"))],
             ..by_uuid("labelled").in_zone().initialised(
-                "labels of the admin's",
-                "initialised; they are set",
+                "extra labels",
+                "initialised; the labels are set",
                 "",
             )
         },
@@ -290,49 +280,49 @@ fn second_interface() -> Vec<Row> {
                     node.label("example.com/rack", "own").label("example.com/site", "lab")
                 })
                 .initialised(
-                    "labels of the admin's, some of which are there or are Kubernetes' own",
-                    "initialised; what is there stays, what is Kubernetes' own is left out",
+                    "extra labels, some of which exist already or belong to Kubernetes domains",
+                    "initialised; existing labels stay, labels of Kubernetes domains are not set",
                     "",
                 )
         },
         by_uuid("with-id-2").with_id().kubelet(other_taint).initialised(
-            "a provider id that is there",
+            "an existing provider id",
             KEPT,
             " !dedicated",
         ),
         by_name("no-uuid-2").vm(|vm| vm.uuid = NIL.into()).kubelet(by_instance).waits(
-            "no provider id can be given, recognised by its instance uuid",
-            "waits, and is told",
+            "no provider id can be set, identified by its instance uuid",
+            "waits; an event reports why",
             "",
             ("NotInitialized", "does not know the BIOS uuid"),
         ),
         by_uuid("hidden").vm(|vm| vm.folder = APART.into()).waits(
-            "the provider cannot tell of the node",
-            "waits, and is told: the machine may not be seen",
+            "the provider cannot answer for the node",
+            "waits; an event reports that no VM is visible",
             "",
-            ("MachineNotFound", "no virtual machine"),
+            ("VMNotFound", "no VM"),
         ),
     ]
 }
 
 impl Row {
-    fn told(self, reason: &'static str, text: &'static str) -> Self {
-        Self { told: Some((reason, text)), ..self }
+    fn event(self, reason: &'static str, text: &'static str) -> Self {
+        Self { event: Some((reason, text)), ..self }
     }
 }
 
-/// Waits until each node has ended as it should; then nothing more is under way.
+/// Waits until each node has its expected result, and checks that it does not change afterwards.
 pub(crate) async fn check(stage: &Stage, rows: &[Row], ccm: &Process) {
     for row in rows {
-        if let Some((reason, text)) = row.told {
-            stage.event_saying(row.name, reason, text).await;
+        if let Some((reason, text)) = row.event {
+            stage.event_containing(row.name, reason, text).await;
         }
-        until_shown(stage, row.case, row.name, ccm, &row.end).await;
+        until_described(stage, row.case, row.name, ccm, &row.end).await;
     }
-    // Whoever is left alone has been looked at by now.
+    // By now the controller has synced ignored nodes too.
     stage.settle(ccm, "node-marker").await;
     for row in rows {
-        until_shown(stage, row.case, row.name, ccm, &row.end).await;
+        until_described(stage, row.case, row.name, ccm, &row.end).await;
         let node = stage.node(row.name).await;
         for (key, value) in row.labels {
             assert_eq!(label(&node, key), *value, "{}: {key}", row.case);

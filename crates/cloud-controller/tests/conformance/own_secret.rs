@@ -1,4 +1,4 @@
-//! A vCenter with a Secret of its own: what docs/cloud-controller.md grants for it is needed, and enough.
+//! A vCenter with its own Secret needs exactly the Role in docs/cloud-controller.md.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use super::common::*;
 
 const PAGE: &str = include_str!("../../../../docs/cloud-controller.md");
 
-/// The Role and its binding on the page.
-fn granted() -> Vec<Object> {
+/// The Role and its binding from the page.
+fn documented_objects() -> Vec<Object> {
     let (_, below) =
         PAGE.split_once("a test of the cloud controller applies it -->\n```yaml\n").unwrap();
     let text = below.split("```").next().unwrap();
     text.split("---\n").map(|one| Object(serde_saphyr::from_str(one).unwrap())).collect()
 }
 
-/// Meets the Secret without the right, is told, and gets the right. Then it works.
+/// Starts without permission for the Secret, and grants it after the controller reported that.
 pub(crate) async fn check(stage: &Stage, start: impl Fn() -> Process) {
     let client = stage.plane.client();
     let mut namespace = Namespace::default();
@@ -38,12 +38,12 @@ pub(crate) async fn check(stage: &Stage, start: impl Fn() -> Process) {
     let ccm = start();
     until_logged(&ccm, "the Secret vcenters/vienna cannot be read").await;
     until_logged(&ccm, "grant this account get, list and watch on that Secret").await;
-    let objects = granted();
+    let objects = documented_objects();
     assert_eq!(objects.len(), 2);
     for object in &objects {
         apply(&client, object).await.unwrap();
     }
-    // Where zone and region are.
+    // This cluster has a zone and a region.
     let vm = Vm { cluster: "cluster-b".into(), ..Vm::named("granted") };
     stage.vcenter.add_vms("DC0", [vm.clone()]).await;
     stage.add_nodes(&[vm]).await;

@@ -1,6 +1,6 @@
-//! The Go controller's 5 cases of zones: one after the other on the machines of one host, which carries a tag
-//! of no meaning throughout. Where its lookup fails, a node waits, as with `--require-zones` here. Two more
-//! show where a machine's own tags count.
+//! The Go controller's 5 zone cases, one after the other on the VMs of one host, which always has an
+//! unrelated tag. Where its lookup fails, a node waits here (`--require-zones`). Two more cases show
+//! when a VM's own tags count.
 
 use k8s_openapi::api::core::v1::{Event, Node as KubeNode};
 use kube::{Api, api::ListParams};
@@ -15,31 +15,28 @@ const CLUSTER: &str = "/DC0/host/cluster-c";
 const HOST: &str = "/DC0/host/cluster-c/esx-c1";
 const FOLDER: &str = "/DC0/vm/racked";
 
-/// Category, tag, and what carries it.
+/// Category, tag and object.
 type Attached = (&'static str, &'static str, &'static str);
 
-/// One case.
 pub(crate) struct Row {
-    /// What it is about.
     pub(crate) case: &'static str,
-    /// What becomes of the node.
-    pub(crate) means: &'static str,
+    pub(crate) result: &'static str,
     node: &'static str,
     detached: &'static [Attached],
     attached: &'static [Attached],
-    /// Zone and region; or the categories it waits for.
+    /// Zone and region, or the missing categories.
     end: Result<(&'static str, &'static str), &'static [&'static str]>,
 }
 
-/// How many are the Go controller's.
+/// The number of the Go controller's cases.
 pub(crate) const UPSTREAM: usize = 5;
 
-/// All cases, in order: each begins where the one before it ended.
+/// All cases, in order: each starts with the tags of the previous one.
 pub(crate) fn all() -> Vec<Row> {
     vec![
         Row {
             case: "no tags",
-            means: "waits, and is told both categories",
+            result: "waits; an event names both categories",
             node: "tagged-1",
             detached: &[],
             attached: &[("team", "storage", HOST)],
@@ -47,7 +44,7 @@ pub(crate) fn all() -> Vec<Row> {
         },
         Row {
             case: "a region on the host, no zone",
-            means: "waits, and is told of the zone alone",
+            result: "waits; an event names only the zone category",
             node: "tagged-1",
             detached: &[],
             attached: &[(REGION, "us", HOST)],
@@ -55,15 +52,15 @@ pub(crate) fn all() -> Vec<Row> {
         },
         Row {
             case: "both on the host",
-            means: "initialised",
+            result: "initialised",
             node: "tagged-1",
             detached: &[],
             attached: &[(ZONE, "zone-c", HOST)],
             end: Ok(("zone-c", "us")),
         },
         Row {
-            case: "both taken from the host, before the next node",
-            means: "that waits, and is told both categories",
+            case: "both removed from the host, before the next node",
+            result: "the next node waits; an event names both categories",
             node: "tagged-2",
             detached: &[(ZONE, "zone-c", HOST), (REGION, "us", HOST)],
             attached: &[],
@@ -71,23 +68,23 @@ pub(crate) fn all() -> Vec<Row> {
         },
         Row {
             case: "the region on the datacenter, the zone on the cluster",
-            means: "initialised",
+            result: "initialised",
             node: "tagged-2",
             detached: &[],
             attached: &[(REGION, "us", DATACENTER), (ZONE, "zone-c", CLUSTER)],
             end: Ok(("zone-c", "us")),
         },
         Row {
-            case: "host and cluster lead to both, the machine has its own",
-            means: "initialised; what the host leads to decides alone",
+            case: "host and cluster lead to both, the VM has its own tags",
+            result: "initialised; the host's path decides alone",
             node: "tagged-3",
             detached: &[],
             attached: &[(ZONE, "zone-own", "/DC0/vm/racked/tagged-3"), (REGION, "eu", FOLDER)],
             end: Ok(("zone-c", "us")),
         },
         Row {
-            case: "the host leads to no zone, folder and machine to one each",
-            means: "initialised; the machine's own is nearer than its folder's, whose region is taken with it",
+            case: "the host leads to no zone, folder and VM have one each",
+            result: "initialised; the VM's own zone is nearer than its folder's, and the region comes from the folder",
             node: "tagged-4",
             detached: &[],
             attached: &[
@@ -99,8 +96,8 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// The places the machines of these cases stand in, and nobody else's that says where it stands.
-pub(crate) fn furnish(inventory: &mut Inventory) {
+/// Adds the clusters and the folder for the VMs of these cases.
+pub(crate) fn add_places(inventory: &mut Inventory) {
     let cluster = |letter: char| Cluster {
         name: format!("cluster-{letter}"),
         hosts: vec![Host { name: format!("esx-{letter}1"), ..Host::default() }],
@@ -120,8 +117,7 @@ fn vm(name: &str) -> Vm {
     Vm { folder: folder.into(), cluster: cluster.into(), ..Vm::named(name) }
 }
 
-/// Lets one row after the other happen. `start` gives a controller that lets nodes wait for their zones, with
-/// these flags beside.
+/// Checks one row after the other. `start` starts a controller with `--require-zones` and more flags.
 pub(crate) async fn check(stage: &Stage, start: impl Fn(&[&str]) -> Process) {
     let mut ccm = None;
     let mut last = "";
@@ -129,7 +125,7 @@ pub(crate) async fn check(stage: &Stage, start: impl Fn(&[&str]) -> Process) {
         let new = row.node != last;
         last = row.node;
         if new {
-            // One that begins now knows nothing of tags that were there before.
+            // A new controller does not know earlier tags.
             drop(ccm.take());
             stage.vcenter.add_vms("DC0", [vm(row.node)]).await;
         }
@@ -151,13 +147,13 @@ pub(crate) async fn check(stage: &Stage, start: impl Fn(&[&str]) -> Process) {
                 assert_eq!(found, [Some(zone), Some(region)], "{}", row.case);
             }
             Err(missing) => {
-                stage.told_of_missing(row.node, missing).await;
+                stage.event_about_missing(row.node, missing).await;
                 assert!(has_taint(&stage.node(row.node).await, UNINITIALIZED), "{}", row.case);
             }
         }
     }
     drop(ccm);
-    // A tag of the machine's own is followed as well, by a controller that did not initialise its node.
+    // A controller that did not initialise the node also follows the VM's own tags.
     let (node, at) = ("tagged-4", "/DC0/vm/racked/tagged-4");
     stage.vcenter.detach_tag(ZONE, "zone-own", &[at]).await;
     stage.vcenter.attach_tag(ZONE, "zone-new", &[at]).await;
@@ -168,22 +164,22 @@ pub(crate) async fn check(stage: &Stage, start: impl Fn(&[&str]) -> Process) {
 }
 
 impl Stage {
-    /// Waits until an event about a node names these categories and no other.
-    async fn told_of_missing(&self, node: &str, missing: &[&str]) {
+    /// Waits for an event about a node that names exactly these categories.
+    async fn event_about_missing(&self, node: &str, missing: &[&str]) {
         let api = Api::<Event>::namespaced(self.plane.client(), "default");
-        eventually(&format!("{node} is told that {missing:?} are missing"), 60, async || {
+        eventually(&format!("an event about {node} names {missing:?}"), 60, async || {
             let all = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
             let about = all.items.into_iter().filter(|event| {
                 event.involved_object.name.as_deref() == Some(node)
                     && event.reason.as_deref() == Some("ZoneMissing")
             });
-            let said: Vec<String> = about.filter_map(|event| event.message).collect();
+            let messages: Vec<String> = about.filter_map(|event| event.message).collect();
             let names = |text: &String| {
                 [ZONE, REGION].iter().all(|category| {
                     text.contains(&format!("\"{category}\"")) == missing.contains(category)
                 })
             };
-            if said.iter().any(names) { Ok(()) } else { Err(format!("{said:?}")) }
+            if messages.iter().any(names) { Ok(()) } else { Err(format!("{messages:?}")) }
         })
         .await;
     }

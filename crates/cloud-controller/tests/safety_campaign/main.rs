@@ -1,18 +1,18 @@
-//! Random runs of faults and changes. In none of them is a Node deleted whose machine exists, and in
-//! the end every Node goes whose machine is really gone; in each run there is at least one.
+//! Random runs of faults and changes. The controller must never delete a Node whose VM exists. At the end
+//! of a run, every Node whose VM is gone must be deleted; there is at least one in each run.
 //!
-//! Machines stand in several folders of two vCenters, move between these, leave and come back, are
-//! hidden, and get copies with the same uuid; vCenters hang and restart, the API server does, passwords
-//! and the configuration change; Nodes lose the note that says which machine they are. Beside them stands
-//! a server of its own that has the name and the address of a machine, and is never touched.
+//! VMs are in several folders of two vCenters, move between these, disappear and come back, are hidden, and
+//! get copies with the same uuid. vCenters and the API server hang and restart, passwords and the
+//! configuration change, and Nodes lose their record. A physical server has the name and the address of a
+//! VM, and must never change.
 //!
 //! ```text
-//!   main    seeds, lanes, what happened how often
-//!   run     one run: its machines, its controller, what must hold, its end
-//!   steps   what can happen
+//!   main    seeds, parallel lanes, statistics
+//!   run     one run: VMs, controller, invariants, end
+//!   steps   faults and changes
 //! ```
 //!
-//! `VDO_SEEDS` says how many runs, `VDO_FIRST_SEED` with which they begin; `VDO_SEED` repeats one.
+//! `VDO_SEEDS` is the number of runs, `VDO_FIRST_SEED` the first seed; `VDO_SEED` repeats one run.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -32,44 +32,42 @@ use run::Run;
 use steps::{Kind, WEIGHTS};
 use testkit::{FaultProxy, Inventory, Vcenter};
 
-/// Things that happen in a run.
+/// Steps per run.
 const STEPS: usize = 16;
-/// Where machines stand.
 const FOLDERS: [&str; 3] = ["", "k8s", "k8s/workers"];
-/// Runs that go on at once.
+/// Concurrent runs.
 const LANES: usize = 3;
-/// Runs on one cluster before it is made anew.
+/// Runs on one cluster before it is re-created.
 const RUNS_ON_A_STAGE: usize = 10;
-/// With so many runs, everything happens.
+/// With this many runs, every kind of step must happen.
 const ENOUGH: usize = 30;
 
-/// How often each thing happened.
+/// The number of steps of each kind.
 type Tally = RefCell<BTreeMap<Kind, usize>>;
 
-/// What runs take place on.
-struct World {
+struct Environment {
     stage: Stage,
-    /// A second vCenter, with which machines go and come.
+    /// A second vCenter; VMs move between the two.
     other: Vcenter,
-    /// The ways to the first and to the second.
-    ways: [FaultProxy; 2],
+    /// Proxies of the first and the second vCenter.
+    proxies: [FaultProxy; 2],
 }
 
-impl World {
+impl Environment {
     async fn new() -> Self {
         let mut other = readable(empty());
         let uuid = "22222222-0000-4000-8000-000000000002".to_owned();
         other.about.insert("instanceUuid".to_owned(), uuid);
         let (stage, other) = tokio::join!(Stage::with(empty()), Vcenter::start(other));
-        let ways = [
+        let proxies = [
             FaultProxy::before(stage.vcenter.address()).await,
             FaultProxy::before(other.address()).await,
         ];
-        Self { stage, other, ways }
+        Self { stage, other, proxies }
     }
 }
 
-/// An inventory without machines, but with folders for them.
+/// An inventory with folders but without VMs.
 fn empty() -> Inventory {
     let mut inventory = Inventory::small();
     let folders = FOLDERS.iter().filter(|folder| !folder.is_empty());
@@ -78,7 +76,7 @@ fn empty() -> Inventory {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_node_is_deleted_whose_machine_exists() {
+async fn no_node_is_deleted_whose_vm_exists() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("VDO_FIRST_SEED").unwrap_or(1);
     let seeds: Vec<u64> = match number("VDO_SEED") {
@@ -87,8 +85,8 @@ async fn no_node_is_deleted_whose_machine_exists() {
     };
     let began = tokio::time::Instant::now();
     let count = seeds.len();
-    // A run mostly waits, so several go on at once; each of these lanes has a cluster and a vCenter of
-    // its own, because faults and restarts strike all who use one.
+    // A run mostly waits, so several run concurrently. Each lane has its own cluster and vCenters, because
+    // faults and restarts affect all users of one.
     let left = RefCell::new(seeds.into_iter());
     let tally = Tally::default();
     let lane = async || {
@@ -109,11 +107,11 @@ async fn no_node_is_deleted_whose_machine_exists() {
     }
 }
 
-/// One stage serves many runs, each with machines and nodes of its own.
+/// Several runs share one environment, each with its own VMs and nodes.
 async fn runs(seeds: &[u64], tally: &Tally) {
-    let world = World::new().await;
+    let environment = Environment::new().await;
     for seed in seeds {
-        let mut run = Run::new(&world, tally, *seed).await;
+        let mut run = Run::new(&environment, tally, *seed).await;
         for number in 0..STEPS {
             run.step(number).await;
         }

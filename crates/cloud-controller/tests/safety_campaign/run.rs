@@ -1,4 +1,4 @@
-//! One run: its machines, its controller, and what must hold.
+//! One run: its VMs, its controller and the invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,61 +7,60 @@ use kube::api::{DeleteParams, ListParams};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use testkit::{Nic, Node, Permission, Port, Process, Vcenter, VcenterUser, Vm, eventually};
 
-use super::{FOLDERS, Tally, World, common::*};
+use super::{Environment, FOLDERS, Tally, common::*};
 
 /// Nodes at the start of a run.
 const NODES: usize = 5;
-/// What the firmware of a server of another maker shows.
+/// The system uuid of a physical server.
 const SERVER: &str = "4c4c4544-0043-4b10-8050-b4c04f4d3732";
 
 pub(crate) struct Run<'a> {
-    pub(crate) world: &'a World,
+    pub(crate) environment: &'a Environment,
     pub(crate) tally: &'a Tally,
-    /// Where nobody listens.
-    silent: Port,
+    /// A port without a listener.
+    unused: Port,
     pub(crate) seed: u64,
     pub(crate) random: StdRng,
-    /// Machines that exist, by name; all of this run.
+    /// Names of the VMs that exist.
     pub(crate) alive: BTreeSet<String>,
-    /// Those of them that moved to the second vCenter.
+    /// VMs in the second vCenter.
     pub(crate) moved: BTreeSet<String>,
-    /// Whether the folders of the first vCenter are hidden, and of the second.
+    /// vCenters whose folders are hidden; `true` is the second.
     pub(crate) hidden: BTreeSet<bool>,
-    /// Whether the first vCenter hangs, and the second; and for how many steps more.
+    /// Hanging vCenters, and for how many more steps; `true` is the second.
     pub(crate) hanging: BTreeMap<bool, usize>,
-    /// Machines that were destroyed.
     pub(crate) destroyed: BTreeSet<String>,
-    /// Those of them whose node had no note of its machine then: whether it is gone, nobody may know.
+    /// Destroyed VMs whose node had no record then: the controller cannot know that they are gone.
     pub(crate) unknown: BTreeSet<String>,
-    /// Every machine there ever was, by name.
+    /// Every VM that ever existed, by name.
     pub(crate) vms: BTreeMap<String, Vm>,
-    /// Copies with the uuid of another machine: of which, whether in the second vCenter, and where.
+    /// Copies: name of the original, whether in the second vCenter, and path.
     pub(crate) copies: Vec<(String, bool, String)>,
-    /// The machine that has the name and the address of a server of its own, and whether it exists.
+    /// The VM with the name and the address of the physical server, and whether it exists.
     pub(crate) double: (Vm, bool),
-    pub(crate) error_chain: Vec<String>,
+    pub(crate) log: Vec<String>,
     pub(crate) ccm: Option<Process>,
-    /// Whether the configuration says where the second vCenter is.
+    /// Whether the configuration has the right port of the second vCenter.
     pub(crate) reachable: bool,
     /// Whether the configuration names datacenters by their path.
     pub(crate) by_path: bool,
     /// The password of the controller's user in each vCenter.
     pub(crate) passwords: [String; 2],
     starts: usize,
-    /// For names and uuids that are used once.
+    /// For unique names and uuids.
     pub(crate) next: usize,
 }
 
 impl<'a> Run<'a> {
-    pub(crate) async fn new(world: &'a World, tally: &'a Tally, seed: u64) -> Self {
+    pub(crate) async fn new(environment: &'a Environment, tally: &'a Tally, seed: u64) -> Self {
         let double = Vm {
             nics: vec![Nic::with_address("10.9.9.9/24")],
             ..Vm::named(&format!("s{seed}-metal"))
         };
         let mut run = Run {
-            world,
+            environment,
             tally,
-            silent: Port::reserve().unwrap(),
+            unused: Port::reserve().unwrap(),
             seed,
             random: StdRng::seed_from_u64(seed),
             alive: BTreeSet::new(),
@@ -73,7 +72,7 @@ impl<'a> Run<'a> {
             vms: BTreeMap::new(),
             copies: Vec::new(),
             double: (double.clone(), true),
-            error_chain: Vec::new(),
+            log: Vec::new(),
             ccm: None,
             reachable: true,
             by_path: false,
@@ -81,7 +80,7 @@ impl<'a> Run<'a> {
             starts: 0,
             next: 0,
         };
-        let stage = &world.stage;
+        let stage = &environment.stage;
         stage.vcenter.add_vms("DC0", [double.clone()]).await;
         let metal = Node::named(&double.name).system_uuid(SERVER).internal_ip("10.9.9.9");
         stage.nodes.add(metal).await;
@@ -102,25 +101,26 @@ impl<'a> Run<'a> {
             "--leader-elect=false",
             "--node-deletion-delay=200ms",
             "--node-deletion-limit=1000",
-            // Most of a run's few machines may really be destroyed at once.
+            // A run can destroy most of its few VMs at once.
             "--node-deletion-share=100",
             "--vcenter-retry-period=300ms",
         ];
         self.configure("");
-        let configuration = self.world.stage.workdir.path().join(CONFIGURATION);
-        self.ccm = Some(self.world.stage.controller_named(&label, &configuration, &flags, &[]));
+        let configuration = self.environment.stage.workdir.path().join(CONFIGURATION);
+        self.ccm =
+            Some(self.environment.stage.controller_named(&label, &configuration, &flags, &[]));
     }
 
-    /// Writes the configuration as it should be now, and `more`.
+    /// Writes the current configuration, with `more` appended.
     pub(crate) fn configure(&self, more: &str) {
-        let [first, second] = &self.world.ways;
-        let port = if self.reachable { second.address().port() } else { self.silent.number };
+        let [first, second] = &self.environment.proxies;
+        let port = if self.reachable { second.address().port() } else { self.unused.number };
         let second = format!(
             "  two:\n    server: localhost\n    port: {port}\n    insecureFlag: true\n    user: {USER}\n    \
              password: {}\n    datacenters: [DC0]\n{more}",
             self.passwords[1]
         );
-        let stage = &self.world.stage;
+        let stage = &self.environment.stage;
         let path = stage.configuration_at(first.address().port(), &second);
         if self.by_path {
             let text = std::fs::read_to_string(path).unwrap();
@@ -129,22 +129,22 @@ impl<'a> Run<'a> {
     }
 
     pub(crate) fn vcenter(&self, second: bool) -> &'a Vcenter {
-        if second { &self.world.other } else { &self.world.stage.vcenter }
+        if second { &self.environment.other } else { &self.environment.stage.vcenter }
     }
 
-    /// The vCenter that has a machine.
-    pub(crate) fn home(&self, name: &str) -> &'a Vcenter {
+    /// The vCenter of a VM.
+    pub(crate) fn vcenter_of(&self, name: &str) -> &'a Vcenter {
         self.vcenter(self.moved.contains(name))
     }
 
-    /// Gives the controller's user another password, and then tells the controller.
+    /// Changes the password of the controller's user in vCenter, then in the controller's configuration.
     pub(crate) async fn set_password(&mut self, second: bool, password: &str) {
         self.vcenter(second).set_user(&VcenterUser::new(USER, password)).await;
         password.clone_into(&mut self.passwords[usize::from(second)]);
         if second {
             self.configure("");
         } else {
-            self.world.stage.set_secret(&[("127.0.0.1", USER, password)]).await;
+            self.environment.stage.set_secret(&[("127.0.0.1", USER, password)]).await;
         }
     }
 
@@ -155,21 +155,21 @@ impl<'a> Run<'a> {
         let vm = Vm { folder: folder.into(), ..Vm::named(&name) };
         self.vms.insert(name.clone(), vm.clone());
         self.alive.insert(name.clone());
-        let stage = &self.world.stage;
+        let stage = &self.environment.stage;
         stage.vcenter.add_vms("DC0", [vm.clone()]).await;
         stage.nodes.add(Node::named(&name).system_uuid(&vm.uuid).uninitialized()).await;
-        self.error_chain.push(format!("add {name}"));
+        self.log.push(format!("add {name}"));
     }
 
-    /// Takes a machine away, for good.
+    /// Destroys a VM and stops its kubelet.
     pub(crate) async fn destroy(&mut self, name: &str) {
-        if record(&self.world.stage.node(name).await).is_none() {
+        if record(&self.environment.stage.node(name).await).is_none() {
             self.unknown.insert(name.to_owned());
         }
-        self.home(name).destroy_vm(&path_of(&self.vms[name])).await;
+        self.vcenter_of(name).destroy_vm(&path_of(&self.vms[name])).await;
         self.alive.remove(name);
         self.destroyed.insert(name.to_owned());
-        self.world.stage.nodes.set_ready(name, false).await;
+        self.environment.stage.nodes.set_ready(name, false).await;
     }
 
     pub(crate) async fn destroy_copy(&mut self, at: usize) {
@@ -178,68 +178,68 @@ impl<'a> Run<'a> {
     }
 
     pub(crate) async fn nodes(&self) -> Vec<KubeNode> {
-        self.world.stage.api().list(&ListParams::default()).await.unwrap().items
+        self.environment.stage.api().list(&ListParams::default()).await.unwrap().items
     }
 
     async fn present(&self) -> BTreeSet<String> {
         self.nodes().await.into_iter().filter_map(|node| node.metadata.name).collect()
     }
 
-    fn so_far(&self) -> String {
+    fn history(&self) -> String {
         let tail = self.ccm.as_ref().map(Process::tail).unwrap_or_default();
-        format!("seed {}\n{}\n{tail}", self.seed, self.error_chain.join("\n"))
+        format!("seed {}\n{}\n{tail}", self.seed, self.log.join("\n"))
     }
 
-    /// No Node whose machine exists is missing, and the server of its own is as it was.
+    /// Every VM has its Node, and the physical server is unchanged.
     pub(crate) async fn check(&self) {
         let nodes = self.nodes().await;
         let named = |name: &str| nodes.iter().find(|n| n.metadata.name.as_deref() == Some(name));
         for name in &self.alive {
             assert!(
                 named(name).is_some(),
-                "the node {name} was deleted although its machine exists\n{}",
-                self.so_far(),
+                "the node {name} was deleted although its VM exists\n{}",
+                self.history(),
             );
         }
         let metal = named(&self.double.0.name);
-        assert!(metal.is_some(), "the server of its own was deleted\n{}", self.so_far());
-        assert!(!is_written(metal.unwrap()), "{:?}\n{}", metal.unwrap(), self.so_far());
+        assert!(metal.is_some(), "the physical server was deleted\n{}", self.history());
+        assert!(!is_written(metal.unwrap()), "{:?}\n{}", metal.unwrap(), self.history());
     }
 
-    /// Everything is well again: what is gone goes, what is there stays.
+    /// Ends all faults and checks that exactly the Nodes of gone VMs are deleted.
     pub(crate) async fn end(mut self) {
         self.heal().await;
-        // In every run there is one to be missed.
+        // Every run deletes at least one Node.
         if self.alive.is_empty() {
             self.add().await;
         }
         let at = self.random.random_range(0..self.alive.len());
         let last = self.alive.iter().nth(at).unwrap().clone();
-        self.world.stage.nodes.set_ready(&last, false).await;
-        eventually("the machine of the last one is on record", 150, async || {
-            let node = self.world.stage.node(&last).await;
-            if record(&node).is_some() { Ok(()) } else { Err(self.so_far()) }
+        self.environment.stage.nodes.set_ready(&last, false).await;
+        eventually("the VM of the last node is recorded", 150, async || {
+            let node = self.environment.stage.node(&last).await;
+            if record(&node).is_some() { Ok(()) } else { Err(self.history()) }
         })
         .await;
         self.destroy(&last).await;
-        self.error_chain.push(format!("in the end, {last} is destroyed"));
-        eventually("every node whose machine is gone is deleted", 150, async || {
+        self.log.push(format!("at the end, destroy {last}"));
+        eventually("every node whose VM is gone is deleted", 150, async || {
             let present = self.present().await;
             let known = self.destroyed.difference(&self.unknown);
             let left: Vec<&String> = known.filter(|name| present.contains(*name)).collect();
-            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}\n{}", self.so_far())) }
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}\n{}", self.history())) }
         })
         .await;
         assert!(!self.unknown.contains(&last));
         self.check().await;
-        self.leave().await;
+        self.clean_up().await;
     }
 
-    /// Mends whatever was broken.
+    /// Ends all faults.
     async fn heal(&mut self) {
         self.reachable = true;
         self.configure("");
-        for way in &self.world.ways {
+        for way in &self.environment.proxies {
             way.heal();
         }
         for vcenter in [self.vcenter(false), self.vcenter(true)] {
@@ -250,15 +250,15 @@ impl<'a> Run<'a> {
         }
         for name in &self.alive {
             let path = path_of(&self.vms[name]);
-            self.home(name).permit(&Permission::new(USER, "reader", &path)).await;
+            self.vcenter_of(name).permit(&Permission::new(USER, "reader", &path)).await;
         }
         while !self.copies.is_empty() {
             self.destroy_copy(0).await;
         }
     }
 
-    /// Leaves the world as it was.
-    async fn leave(mut self) {
+    /// Removes everything this run created.
+    async fn clean_up(mut self) {
         self.ccm = None;
         for second in [false, true] {
             if self.passwords[usize::from(second)] != PASSWORD {
@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
             }
         }
         for name in &self.alive {
-            self.home(name).destroy_vm(&path_of(&self.vms[name])).await;
+            self.vcenter_of(name).destroy_vm(&path_of(&self.vms[name])).await;
         }
         let (double, exists) = &self.double;
         if *exists {
@@ -275,19 +275,18 @@ impl<'a> Run<'a> {
         let present = self.present().await;
         let mine = self.alive.iter().chain(&self.unknown).chain([&double.name]);
         for name in mine.filter(|name| present.contains(*name)) {
-            let deleted = self.world.stage.api().delete(name, &DeleteParams::default()).await;
+            let deleted = self.environment.stage.api().delete(name, &DeleteParams::default()).await;
             deleted.unwrap();
         }
     }
 }
 
-/// The inventory path of a machine.
 pub(crate) fn path_of(vm: &Vm) -> String {
     let folder = if vm.folder.is_empty() { String::new() } else { format!("{}/", vm.folder) };
     format!("/DC0/vm/{folder}{}", vm.name)
 }
 
-/// Whether the controller knows the machine of a node to be in the second vCenter, or in the first.
+/// Whether the node's record names the second (or first) vCenter.
 pub(crate) fn is_recorded_in(node: &KubeNode, second: bool) -> bool {
     let is = |vcenter: &str| vcenter.starts_with("localhost") == second;
     record(node).is_some_and(|record| is(record["vcenter"].as_str().unwrap()))

@@ -1,4 +1,4 @@
-//! What can happen in a run.
+//! The steps of a run: faults and changes.
 
 use std::time::Duration;
 
@@ -13,59 +13,58 @@ use super::{
     run::{Run, is_recorded_in, path_of},
 };
 
-/// A thing that happens, to a machine, its node, its vCenter or the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// A machine more, and its node.
+    /// Add a VM and its node.
     Add,
-    /// A machine goes for good, and its kubelet stops.
+    /// Destroy a VM and stop its kubelet.
     Destroy,
     NotReady,
     Ready,
     /// Ready is Unknown.
     Silence,
-    /// The same machine under a new reference.
+    /// Register a VM again under a new reference.
     Reregister,
-    /// The user may not see a machine any more.
+    /// Hide a VM from the user.
     HideOne,
     ShowOne,
-    /// The user may see nothing of a vCenter any more.
+    /// Hide all VMs of a vCenter from the user.
     HideAll,
     ShowAll,
     ExpireSessions,
     RestartVcenter,
-    /// Some calls are answered with faults.
+    /// Some calls fail with faults.
     Fault,
-    /// Some answers are cut off.
+    /// Some answers are truncated.
     HalfAnswers,
-    /// A vCenter holds all its answers back for some steps, and then gives them.
+    /// A vCenter delays all answers for some steps.
     Hang,
     Power,
     RestartController,
-    /// The next one begins before the last one ends.
+    /// The next controller starts before the last one stops.
     OverlapControllers,
-    /// To the other vCenter, where a machine has the same uuid and another reference.
+    /// Move a VM to the other vCenter: the same uuid, another reference.
     Move,
-    /// The configuration names the second vCenter where nobody answers, or the right place again.
+    /// Switch the second vCenter to a port without a listener, or back.
     SwitchAddress,
-    /// A machine leaves the inventory and comes back, while its kubelet answers.
+    /// A VM leaves the inventory and comes back while its node is Ready.
     LeaveAndComeBack,
-    /// Another machine with the same BIOS uuid.
+    /// Add a VM with the same BIOS uuid.
     Copy,
     DestroyCopy,
-    /// As it is with a node that another controller initialised.
-    LoseNote,
+    /// Remove the record, as on a node that another controller initialised.
+    LoseRecord,
     NewInstanceUuid,
-    /// The controller's user gets another password, and the controller is told.
+    /// Change the password in vCenter and for the controller.
     NewPassword,
-    /// The configuration says the same in other words, or cannot be read for a while.
+    /// Write an equivalent or an invalid configuration.
     Reload,
-    /// Something about the server of its own, or the machine of its name.
+    /// Change the physical server, or the VM with its name.
     Metal,
     RestartApiServer,
 }
 
-/// How often each is drawn. The restart of an API server takes long: it has its place in some of the runs.
+/// Weights of the random choice. An API server restart takes long, so only some runs have one.
 pub(crate) const WEIGHTS: &[(Kind, usize)] = &[
     (Kind::Add, 1),
     (Kind::Destroy, 1),
@@ -90,7 +89,7 @@ pub(crate) const WEIGHTS: &[(Kind, usize)] = &[
     (Kind::LeaveAndComeBack, 3),
     (Kind::Copy, 2),
     (Kind::DestroyCopy, 3),
-    (Kind::LoseNote, 1),
+    (Kind::LoseRecord, 1),
     (Kind::NewInstanceUuid, 1),
     (Kind::NewPassword, 1),
     (Kind::Reload, 1),
@@ -98,13 +97,13 @@ pub(crate) const WEIGHTS: &[(Kind, usize)] = &[
     (Kind::RestartApiServer, 0),
 ];
 
-/// In every so many runs the API server restarts, in this step.
+/// In every 10th run, the API server restarts in this step.
 const API_SERVER: (u64, usize) = (10, 9);
 
 impl Run<'_> {
-    /// Lets something happen; what nobody could get right is not drawn.
+    /// Runs a random step, except one that the controller cannot handle correctly.
     pub(crate) async fn step(&mut self, number: usize) {
-        self.let_go();
+        self.end_hangs();
         let (kind, name) = loop {
             if self.alive.is_empty() {
                 break (Kind::Add, String::new());
@@ -112,13 +111,13 @@ impl Run<'_> {
             let at = self.random.random_range(0..self.alive.len());
             let name = self.alive.iter().nth(at).unwrap().clone();
             let kind = self.draw(number);
-            if !self.misses(kind, &name).await {
+            if !self.is_undecidable(kind, &name).await {
                 break (kind, name);
             }
         };
         *self.tally.borrow_mut().entry(kind).or_default() += 1;
-        self.error_chain.push(format!("{kind:?} {name}"));
-        self.happen(kind, &name).await;
+        self.log.push(format!("{kind:?} {name}"));
+        self.apply(kind, &name).await;
         let pause = self.random.random_range(0..180);
         tokio::time::sleep(Duration::from_millis(pause)).await;
         self.check().await;
@@ -139,33 +138,32 @@ impl Run<'_> {
         Kind::NotReady
     }
 
-    /// Whether the controller could not be expected to get this right.
-    async fn misses(&self, kind: Kind, name: &str) -> bool {
+    /// Whether the controller cannot be expected to handle this step correctly.
+    async fn is_undecidable(&self, kind: Kind, name: &str) -> bool {
         let there = self.moved.contains(name);
         let has_copy = || self.copies.iter().any(|(of, ..)| of == name);
         match kind {
-            // One that moved to another vCenter and is hidden there before anybody noticed is gone by every
-            // answer vCenter can give: see docs/cloud-controller.md.
-            Kind::HideOne => !is_recorded_in(&self.world.stage.node(name).await, there),
+            // A VM that moved to another vCenter and is hidden there before the controller saw it is gone by
+            // every answer vCenter can give: see docs/cloud-controller.md.
+            Kind::HideOne => !is_recorded_in(&self.environment.stage.node(name).await, there),
             Kind::HideAll => !self.moves_are_noticed(Some(there)).await,
-            // Who leaves a hidden vCenter takes along what the controller knows of it.
+            // With the last VM, the record of a hidden vCenter would disappear.
             Kind::Move => {
                 self.hidden.contains(&there)
                     || self.is_unknown_and_hidden(!there).await
                     || !self.hidden.is_empty() && !self.moves_are_noticed(None).await
             }
-            // Which of two is the node's machine is told by the note alone.
-            Kind::Copy => record(&self.world.stage.node(name).await).is_none(),
+            // Only the record distinguishes the VM from its copy.
+            Kind::Copy => record(&self.environment.stage.node(name).await).is_none(),
             Kind::DestroyCopy => self.copies.is_empty(),
-            // While it is away, the copy alone is there, and is taken for it.
+            // While the VM is absent, the controller accepts the copy.
             Kind::LeaveAndComeBack => has_copy(),
-            Kind::LoseNote => has_copy() || !self.hidden.is_empty(),
+            Kind::LoseRecord => has_copy() || !self.hidden.is_empty(),
             _ => false,
         }
     }
 
-    /// Whether a machine that goes there can be missed: every folder there is hidden, and no Node tells that
-    /// there is one.
+    /// Whether all folders of a vCenter are hidden and no record names one of them.
     async fn is_unknown_and_hidden(&self, second: bool) -> bool {
         let there = |node: &KubeNode| {
             let name = node.metadata.name.as_deref().unwrap_or_default();
@@ -174,30 +172,30 @@ impl Run<'_> {
         self.hidden.contains(&second) && !self.nodes().await.iter().any(there)
     }
 
-    /// Whether the controller knows where each machine is; or each of one vCenter.
+    /// Whether the record of each node names the right vCenter; or of each node of one vCenter.
     async fn moves_are_noticed(&self, second: Option<bool>) -> bool {
-        let at_home = |node: &KubeNode| {
+        let is_recorded = |node: &KubeNode| {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             let there = self.moved.contains(name);
             !self.alive.contains(name)
                 || second.is_some_and(|second| second != there)
                 || is_recorded_in(node, there)
         };
-        self.nodes().await.iter().all(at_home)
+        self.nodes().await.iter().all(is_recorded)
     }
 
-    /// Vcenters that hung for long enough give their answers.
-    fn let_go(&mut self) {
+    /// Ends hangs whose time is over.
+    fn end_hangs(&mut self) {
         for (second, left) in &mut self.hanging {
             *left -= 1;
             if *left == 0 {
-                self.world.ways[usize::from(*second)].heal();
+                self.environment.proxies[usize::from(*second)].heal();
             }
         }
         self.hanging.retain(|_, left| *left > 0);
     }
 
-    async fn happen(&mut self, kind: Kind, name: &str) {
+    async fn apply(&mut self, kind: Kind, name: &str) {
         match kind {
             Kind::Add => self.add().await,
             Kind::Destroy => self.destroy(name).await,
@@ -210,7 +208,7 @@ impl Run<'_> {
             }
             Kind::Metal => self.touch_metal().await,
             Kind::RestartApiServer => self.restart_api_server().await,
-            Kind::NotReady | Kind::Ready | Kind::Silence | Kind::LoseNote => {
+            Kind::NotReady | Kind::Ready | Kind::Silence | Kind::LoseRecord => {
                 self.change_node(kind, name).await;
             }
             Kind::Reregister | Kind::Power | Kind::NewInstanceUuid => {
@@ -221,7 +219,7 @@ impl Run<'_> {
             | Kind::SwitchAddress
             | Kind::Reload => self.change_controller(kind).await,
             Kind::HideOne | Kind::ShowOne | Kind::HideAll | Kind::ShowAll | Kind::NewPassword => {
-                self.change_rights(kind, name).await;
+                self.change_permissions(kind, name).await;
             }
             Kind::ExpireSessions
             | Kind::RestartVcenter
@@ -232,15 +230,15 @@ impl Run<'_> {
     }
 
     async fn change_node(&mut self, kind: Kind, name: &str) {
-        let nodes = &self.world.stage.nodes;
+        let nodes = &self.environment.stage.nodes;
         match kind {
             Kind::Ready => nodes.set_ready(name, true).await,
             Kind::Silence => nodes.silence(name).await,
-            Kind::LoseNote => {
+            Kind::LoseRecord => {
                 let patch = json!({"metadata": {"annotations": {RECORD: null}}});
                 let patch = kube::api::Patch::Merge(patch);
                 let parameters = kube::api::PatchParams::default();
-                self.world.stage.api().patch(name, &parameters, &patch).await.unwrap();
+                self.environment.stage.api().patch(name, &parameters, &patch).await.unwrap();
                 if self.random.random_bool(0.5) {
                     nodes.set_ready(name, false).await;
                 }
@@ -251,7 +249,7 @@ impl Run<'_> {
 
     async fn change_vm(&mut self, kind: Kind, name: &str) {
         let path = path_of(&self.vms[name]);
-        let vcenter = self.home(name);
+        let vcenter = self.vcenter_of(name);
         match kind {
             Kind::Reregister => vcenter.reregister_vm(&path).await,
             Kind::NewInstanceUuid => {
@@ -289,8 +287,8 @@ impl Run<'_> {
         }
     }
 
-    async fn change_rights(&mut self, kind: Kind, name: &str) {
-        let vcenter = self.home(name);
+    async fn change_permissions(&mut self, kind: Kind, name: &str) {
+        let vcenter = self.vcenter_of(name);
         let second = self.moved.contains(name);
         let role =
             if matches!(kind, Kind::HideOne | Kind::HideAll) { "NoAccess" } else { "reader" };
@@ -317,12 +315,12 @@ impl Run<'_> {
             }
         }
         if hides {
-            self.world.stage.nodes.set_ready(name, false).await;
+            self.environment.stage.nodes.set_ready(name, false).await;
         }
     }
 
     async fn change_vcenter(&mut self, kind: Kind, name: &str) {
-        let vcenter = self.home(name);
+        let vcenter = self.vcenter_of(name);
         match kind {
             Kind::ExpireSessions => vcenter.expire_sessions("").await,
             Kind::RestartVcenter => {
@@ -340,7 +338,7 @@ impl Run<'_> {
             }
             Kind::Hang => {
                 let second = self.moved.contains(name);
-                self.world.ways[usize::from(second)].black_hole();
+                self.environment.proxies[usize::from(second)].black_hole();
                 self.hanging.insert(second, self.random.random_range(1..5));
             }
             _ => {
@@ -362,7 +360,7 @@ impl Run<'_> {
         }
     }
 
-    /// A copy of a machine, in either vCenter: the same BIOS uuid, all else its own.
+    /// Adds a copy of a VM to either vCenter, with the same BIOS uuid.
     async fn copy(&mut self, name: &str) {
         let copy = format!("{name}-copy-{}", self.next);
         self.next += 1;
@@ -376,27 +374,27 @@ impl Run<'_> {
     }
 
     async fn leave_and_come_back(&mut self, name: &str) {
-        let stage = &self.world.stage;
+        let stage = &self.environment.stage;
         stage.nodes.set_ready(name, true).await;
         let is_ready = |node: &KubeNode| {
             let mut all = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
             all.any(|c| c.type_ == "Ready" && c.status == "True")
         };
-        stage.until("its kubelet answers", name, is_ready).await;
-        self.home(name).destroy_vm(&path_of(&self.vms[name])).await;
-        let away = self.random.random_range(0..600);
-        tokio::time::sleep(Duration::from_millis(away)).await;
+        stage.until("the node is Ready", name, is_ready).await;
+        self.vcenter_of(name).destroy_vm(&path_of(&self.vms[name])).await;
+        let absent = self.random.random_range(0..600);
+        tokio::time::sleep(Duration::from_millis(absent)).await;
         if self.random.random_bool(0.3) {
             self.ccm = None;
             self.start();
         }
-        self.home(name).add_vms("DC0", [self.vms[name].clone()]).await;
+        self.vcenter_of(name).add_vms("DC0", [self.vms[name].clone()]).await;
     }
 
-    /// The server goes and comes, and so does the machine that has its name.
+    /// Changes the physical server or the VM with its name.
     async fn touch_metal(&mut self) {
         let (double, exists) = self.double.clone();
-        let nodes = &self.world.stage.nodes;
+        let nodes = &self.environment.stage.nodes;
         let vcenter = self.vcenter(false);
         match self.random.random_range(0..4) {
             0 => nodes.set_ready(&double.name, true).await,
@@ -418,9 +416,9 @@ impl Run<'_> {
     }
 
     async fn restart_api_server(&self) {
-        self.world.stage.plane.restart_api_server().await;
+        self.environment.stage.plane.restart_api_server().await;
         eventually("the API server answers", 60, async || {
-            let all = self.world.stage.api().list(&kube::api::ListParams::default()).await;
+            let all = self.environment.stage.api().list(&kube::api::ListParams::default()).await;
             all.map(drop).map_err(|e| e.to_string())
         })
         .await;

@@ -1,6 +1,6 @@
-//! The controller as VDO runs it: one field of the VDOConfig says whose it is, and changing it on a
-//! running cluster is an upgrade. The programs are started with the arguments, the files and the rights
-//! the operator rendered, because the simulated kubelet only says that its pods run.
+//! The controller as VDO runs it: a field of the VDOConfig chooses the implementation, and changing it is an
+//! upgrade. The simulated kubelet only reports pods as running, so the test starts the programs with the
+//! arguments, files and permissions that the operator rendered.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -47,7 +47,7 @@ struct Product {
 }
 
 impl Product {
-    /// A fresh cluster with the operator under the rights it is shipped with.
+    /// A new cluster with the operator and its own RBAC.
     async fn start() -> Self {
         let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
         let inventory =
@@ -142,7 +142,7 @@ impl Product {
             }
         })
         .await;
-        // No machine is ever too busy to renew it.
+        // Even a busy computer renews it in time.
         found
             .set("leader-elect-lease-duration", "180s")
             .set("leader-elect-renew-deadline", "120s")
@@ -153,14 +153,13 @@ impl Product {
         self.configs().get("vdo").await.unwrap().status.unwrap_or_default()
     }
 
-    /// Waits until this controller runs, so many nodes are initialised, and nothing is to be complained
-    /// of.
+    /// Waits until this controller runs, `nodes` are initialised, and there is no finding above Info.
     async fn ready(&self, implementation: Implementation, nodes: i32) -> DriverStatus {
         eventually("the VDOConfig is Ready", 90, async || {
             let status = self.status().await;
             let cpi = status.cpi.clone().unwrap_or_default();
             let ready = api::condition::is_true(&status.conditions, "Ready");
-            let well = ready && troubles(&status.findings).is_empty();
+            let well = ready && problems(&status.findings).is_empty();
             if well && cpi.implementation == Some(implementation) && cpi.nodes_ready == Some(nodes)
             {
                 return Ok(cpi);
@@ -181,14 +180,14 @@ impl Product {
         eventually(&format!("{name} is initialised"), 90, async || {
             assert!(by.ended().is_none(), "it ended:\n{}", by.tail());
             let node = api.get(name).await.map_err(|e| e.to_string())?;
-            // Upstream's writes the addresses last.
+            // The upstream controller writes the addresses last.
             let done = !has_taint(&node, UNINITIALIZED) && addresses(&node).len() > 1;
             if done { Ok(node) } else { Err(format!("{:?}\n{}", node.spec, by.tail())) }
         })
         .await
     }
 
-    /// Requests of an account that wrote to nodes, as `patch node-1`.
+    /// Write requests of an account to nodes, as `patch node-1`.
     fn node_writes(&self, account: &str) -> Vec<String> {
         let all = self.plane.audit();
         let own = all.iter().filter(|request| request["impersonatedUser"]["username"] == account);
@@ -198,7 +197,7 @@ impl Product {
             .collect()
     }
 
-    /// Requests of an account that were refused for lack of rights.
+    /// Requests of an account that were forbidden.
     fn refusals(&self, account: &str) -> Vec<String> {
         let all = self.plane.audit();
         let own = all.iter().filter(|request| request["impersonatedUser"]["username"] == account);
@@ -213,8 +212,8 @@ impl Product {
         lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default()
     }
 
-    /// Lets go of the lease for one that vanished without a word, so that nobody waits for its end.
-    async fn let_go(&self) {
+    /// Releases the lease of a killed holder, so that the next one need not wait for its expiry.
+    async fn release_lease(&self) {
         let leases = Api::<Lease>::namespaced(self.plane.client(), "kube-system");
         let free = json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
         let merge = Patch::Merge(free);
@@ -223,25 +222,25 @@ impl Product {
         written.unwrap();
     }
 
-    /// One controller follows another as a rolling update lets it: for a while both run. Only the one
-    /// that leads does anything; the one that follows writes to no node that is initialised.
-    async fn succeed(&self, from: Process, to: &Process, account: &str, marker: &str) {
+    /// Replaces one controller by another as a rolling update does: for a while both run. Only the leader
+    /// writes, and the new controller writes to no initialised node.
+    async fn replace(&self, from: Process, to: &Process, account: &str, marker: &str) {
         let writes = self.node_writes(account);
         let holder = self.holder().await;
         self.add(&format!("{marker}-1")).await;
         self.initialised(&format!("{marker}-1"), &from).await;
         assert!(to.ended().is_none(), "{}", to.tail());
-        assert_eq!(self.node_writes(account), writes, "it writes although it does not lead");
+        assert_eq!(self.node_writes(account), writes, "it writes although it is not the leader");
         assert_eq!(self.holder().await, holder);
         from.kill();
-        self.let_go().await;
+        self.release_lease().await;
         self.add(&format!("{marker}-2")).await;
         self.initialised(&format!("{marker}-2"), to).await;
         assert_ne!(self.holder().await, holder);
         let new = self.node_writes(account).split_off(writes.len());
-        let needless: Vec<_> =
+        let unnecessary: Vec<_> =
             new.iter().filter(|write| !write.ends_with(&format!("{marker}-2"))).collect();
-        assert_eq!(needless, Vec::<&String>::new(), "nodes that are initialised are left alone");
+        assert_eq!(unnecessary, Vec::<&String>::new(), "initialised nodes do not change");
     }
 
     async fn has_role(&self, name: &str) -> bool {
@@ -249,15 +248,14 @@ impl Product {
     }
 }
 
-/// What somebody would have to do something about: that the administrator may do more than is needed is
-/// said too.
-fn troubles(findings: &[api::Finding]) -> Vec<api::Finding> {
+/// Findings above Info: the administrator's excess privileges are reported as Info.
+fn problems(findings: &[api::Finding]) -> Vec<api::Finding> {
     let above = |finding: &&api::Finding| finding.severity > api::Severity::Info;
     findings.iter().filter(above).cloned().collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_field_chooses_the_controller_and_changing_it_is_an_upgrade_there_and_back() {
+async fn one_field_chooses_the_controller_and_changing_it_is_an_upgrade_in_both_directions() {
     let program = Path::new(env!("CARGO_BIN_EXE_vsphere-cloud-controller-manager"));
     let product = Product::start().await;
     product.configure(Implementation::Rust).await;
@@ -271,12 +269,12 @@ async fn one_field_chooses_the_controller_and_changing_it_is_an_upgrade_there_an
     let cpi = product.ready(Implementation::Rust, 3).await;
     assert_eq!(cpi.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
 
-    // To upstream's. Its pods come to life when its process does.
+    // To the upstream controller. Its pods become ready after its process started.
     product.nodes.pods("cloud-provider-vsphere", Fate::Pending);
     product.choose(Implementation::Upstream).await;
     let rendered = product.rendered("cloud-provider-vsphere").await;
     let theirs = rendered.upstream("theirs", &product.plane, &product.workdir).unwrap();
-    product.succeed(ours, &theirs, THEIRS, "there").await;
+    product.replace(ours, &theirs, THEIRS, "there").await;
     assert!(product.has_role("vdo:vsphere-cloud-controller-manager").await, "not pruned too early");
     product.nodes.pods("cloud-provider-vsphere", Fate::Ready);
     product.ready(Implementation::Upstream, 5).await;
@@ -289,7 +287,7 @@ async fn one_field_chooses_the_controller_and_changing_it_is_an_upgrade_there_an
     product.choose(Implementation::Rust).await;
     let rendered = product.rendered("vdo-cloud-controller").await;
     let ours = rendered.run(program, "ours-again", &product.plane, &product.workdir).unwrap();
-    product.succeed(theirs, &ours, OURS, "back").await;
+    product.replace(theirs, &ours, OURS, "back").await;
     product.nodes.pods("vdo-cloud-controller", Fate::Ready);
     product.ready(Implementation::Rust, 7).await;
     assert!(!product.has_role("system:cloud-controller-manager").await, "pruned");

@@ -1,13 +1,13 @@
-//! Ours beside the Go controller: same control plane, same simulator, same run, 20 ms to vCenter.
+//! Compares our controller with the Go controller: same control plane, same simulator, 20 ms to vCenter.
 //!
 //! `make bench ARGS=cloud-controller`, or
-//! `cargo bench -p cloud-controller --bench beside_go -- 50 500 5000 --go-seconds=900 --quiet-seconds=600`;
-//! `-- ./vsphere-cloud-controller-manager` takes a program that is built already.
+//! `cargo bench -p cloud-controller --bench compare_go -- 50 500 5000 --go-seconds=900 --quiet-seconds=600`;
+//! `-- ./vsphere-cloud-controller-manager` measures an existing binary.
 //!
-//! The Go controller takes an hour for 5,000 nodes, and some eight minutes for 500. It runs to its end with up
-//! to 500 nodes, or for `--go-seconds` (15 minutes unless said otherwise); with more it is given
-//! two minutes, and what it did not finish by then is extrapolated (≈): the time from its pace, the calls from what it needed
-//! per node at the largest size it did finish. At the end stand the tables as they go into docs/benchmarks.md.
+//! The Go controller needs an hour for 5,000 nodes and about eight minutes for 500. With up to 500 nodes it
+//! runs until it finishes or for `--go-seconds` (default 15 minutes). With more nodes it runs for two
+//! minutes and the rest is extrapolated (≈): the time from its pace, the calls from its calls per node at
+//! the largest size it finished. The output ends with the tables for docs/benchmarks.md.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -15,7 +15,7 @@ mod page;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::LazyLock, time::Duration};
 
-use cloud_controller::nodes::{Kept, Nodes};
+use cloud_controller::nodes::{LabelFilter, Nodes};
 use futures::StreamExt as _;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node as KubeNode};
 use kube::{
@@ -32,17 +32,17 @@ use tokio::{task::JoinSet, time::Instant};
 
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
-/// Each way: 20 ms for an answer.
+/// Latency in each direction: 20 ms per answer.
 const ONE_WAY: Duration = Duration::from_millis(10);
-/// How long the Go controller has before its memory is looked at.
+/// Time before the memory of the Go controller is measured.
 const GO_SETTLES: Duration = Duration::from_mins(3);
-/// With more nodes than these the Go controller is not waited for to its end, but for so long.
+/// With more nodes than this, the Go controller runs only for [`PART`].
 const TO_THE_END: usize = 500;
 const PART: Duration = Duration::from_mins(2);
 /// Nodes powered off at once.
 const STOPPED: usize = 200;
 
-/// Ours, as it is shipped.
+/// Our controller as shipped.
 static PROGRAM: LazyLock<PathBuf> =
     LazyLock::new(|| testkit::shipped("cloud-controller", "vsphere-cloud-controller-manager"));
 
@@ -71,8 +71,8 @@ fn options() -> Options {
     options
 }
 
-/// Everything but the controllers.
-struct Field {
+/// The environment of the controllers.
+struct Environment {
     plane: ControlPlane,
     vcenter: Vcenter,
     proxy: FaultProxy,
@@ -82,8 +82,8 @@ struct Field {
     _following: JoinSet<()>,
 }
 
-impl Field {
-    async fn of(size: usize) -> Self {
+impl Environment {
+    async fn of_size(size: usize) -> Self {
         let vms: Vec<Vm> = (1..=size).map(|n| Vm::numbered("node", n)).collect();
         let clusters: &[&str] = &["/DC0/host/cluster-a", "/DC0/host/cluster-b"];
         let inventory = Inventory::small()
@@ -93,14 +93,15 @@ impl Field {
         let (plane, vcenter) = tokio::join!(ControlPlane::start(), Vcenter::start(inventory));
         let proxy = FaultProxy::before(vcenter.address()).await;
         proxy.delay(ONE_WAY);
-        let nodes = Nodes::new(plane.client(), Kept::default(), Mandate::unlimited());
+        let nodes = Nodes::new(plane.client(), LabelFilter::default(), Mandate::unlimited());
         let mut following = JoinSet::new();
-        let stream = nodes.follow();
+        let stream = nodes.watch();
         following.spawn(async move { std::pin::pin!(stream).for_each(async |_| {}).await });
-        let workdir = Workdir::new("beside-go").unwrap();
-        let field = Self { plane, vcenter, proxy, workdir, nodes, vms, _following: following };
-        field.configuration();
-        field
+        let workdir = Workdir::new("compare-go").unwrap();
+        let environment =
+            Self { plane, vcenter, proxy, workdir, nodes, vms, _following: following };
+        environment.configuration();
+        environment
     }
 
     fn configuration(&self) -> PathBuf {
@@ -115,24 +116,23 @@ impl Field {
     }
 
     async fn ours(&self) -> Process {
-        self.contender().await.run(&PROGRAM, "ours", &self.plane, &self.workdir).unwrap()
+        self.with_leader_election().await.run(&PROGRAM, "ours", &self.plane, &self.workdir).unwrap()
     }
 
-    /// As it runs in a cluster: it leads once it holds the lease, which whoever led before it, and was
-    /// killed, has left behind.
-    async fn contender(&self) -> CloudController {
+    /// With leader election, as in a cluster. Deletes the lease of the killed predecessor.
+    async fn with_leader_election(&self) -> CloudController {
         let leases = Api::<Lease>::namespaced(self.plane.client(), "kube-system");
         let _ = leases.delete("cloud-controller-manager", &DeleteParams::default()).await;
         CloudController::on(&self.configuration()).set("leader-elect", "true")
     }
 
     async fn go(&self, more: &[(&str, &str)]) -> Process {
-        let go = self.contender().await;
+        let go = self.with_leader_election().await;
         let go = more.iter().fold(go, |go, (flag, value)| go.set(flag, value));
         go.upstream("go", &self.plane, &self.workdir).unwrap()
     }
 
-    /// Makes every node anew: Ready and tainted.
+    /// Re-creates every node: Ready and uninitialised.
     async fn fresh_nodes(&self) {
         let api = Api::<KubeNode>::all(self.plane.client());
         let is_fresh = |vm: &&Vm| {
@@ -167,12 +167,11 @@ impl Field {
         .await;
     }
 
-    /// How many nodes are so.
     fn count(&self, is: impl Fn(&cloud_controller::model::Node) -> bool) -> usize {
         self.nodes.all().iter().filter(|node| is(node)).count()
     }
 
-    /// Waits until all nodes are so, or the time is over; how many are, and how long it took.
+    /// Waits until all nodes match or the time is over. Returns the number of matches and the time.
     async fn until(
         &self,
         within: Duration,
@@ -216,7 +215,7 @@ impl Field {
         }
     }
 
-    /// Waits until vCenter is not called for three seconds.
+    /// Waits until vCenter gets no call for three seconds.
     async fn until_quiet(&self, within: Duration) {
         let end = Instant::now() + within;
         let (mut last, mut since) = (0, Instant::now());
@@ -230,7 +229,7 @@ impl Field {
     }
 }
 
-/// How many want to run on this machine, on average over the last 1, 5 and 15 minutes.
+/// The load average of this computer over 1, 5 and 15 minutes.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<_>>().join(", ")
@@ -245,10 +244,10 @@ async fn main() {
     let (mut last, mut calls_per_node) = (None, None);
     for size in &options.sizes {
         drop(last.take());
-        let field = Field::of(*size).await;
-        field.fresh_nodes().await;
+        let environment = Environment::of_size(*size).await;
+        environment.fresh_nodes().await;
         let timeouts = if *size <= TO_THE_END { options.go } else { options.go.min(PART) };
-        let mut go = measure_go(&field, *size, timeouts).await;
+        let mut go = measure_go(&environment, *size, timeouts).await;
         match calls_per_node {
             Some(per_node) if !go.mark.is_empty() => {
                 (go.calls, go.calls_mark) = (per_node * *size as f64, "≈ ");
@@ -256,12 +255,12 @@ async fn main() {
             _ if go.mark != MORE_THAN => calls_per_node = Some(go.calls / *size as f64),
             _ => {}
         }
-        field.fresh_nodes().await;
-        field.vcenter.forget_calls().await;
-        let process = field.ours().await;
-        let done = field.initialised(Duration::from_mins(10)).await;
-        let calls = field.vcenter.calls().await;
-        let ours = Measured::of(done, *size, calls.sum(), &process);
+        environment.fresh_nodes().await;
+        environment.vcenter.forget_calls().await;
+        let process = environment.ours().await;
+        let done = environment.initialised(Duration::from_mins(10)).await;
+        let calls = environment.vcenter.calls().await;
+        let ours = Measured::new(done, *size, calls.sum(), &process);
         for (name, m) in [("Go", &go), ("ours", &ours)] {
             println!(
                 "{size} nodes, {name}: {}; RSS {:.0} MiB, at its peak {:.0} MiB",
@@ -270,38 +269,38 @@ async fn main() {
                 m.peak
             );
         }
-        println!("{:?}; load of the machine {}", calls.total, load());
+        println!("{:?}; load {}", calls.total, load());
         page.sizes.push((*size, go, ours));
-        last = Some((field, process));
+        last = Some((environment, process));
     }
-    let Some((field, process)) = last else { return };
-    quiet(&field, &process, options.quiet, &mut page).await;
+    let Some((environment, process)) = last else { return };
+    quiet(&environment, &process, options.quiet, &mut page).await;
     drop(process);
-    restart(&field, &mut page).await;
-    go_memory(&field, &mut page).await;
-    drop(field);
+    restart(&environment, &mut page).await;
+    go_memory(&environment, &mut page).await;
+    drop(environment);
     go_rounds(&mut page).await;
     power_off(&mut page).await;
     page.print((&before, &load()));
 }
 
-async fn measure_go(field: &Field, size: usize, within: Duration) -> Measured {
-    field.vcenter.forget_calls().await;
-    let process = field.go(&[]).await;
-    let done = field.initialised(within).await;
-    let calls = field.vcenter.calls().await.sum();
-    Measured::of(done, size, calls, &process)
+async fn measure_go(environment: &Environment, size: usize, within: Duration) -> Measured {
+    environment.vcenter.forget_calls().await;
+    let process = environment.go(&[]).await;
+    let done = environment.initialised(within).await;
+    let calls = environment.vcenter.calls().await.sum();
+    Measured::new(done, size, calls, &process)
 }
 
-/// What a quiet time costs.
-async fn quiet(field: &Field, process: &Process, time: Duration, page: &mut Page) {
-    field.until_quiet(Duration::from_secs(30)).await;
-    field.vcenter.forget_calls().await;
+/// Calls and memory of our controller while nothing changes.
+async fn quiet(environment: &Environment, process: &Process, time: Duration, page: &mut Page) {
+    environment.until_quiet(Duration::from_secs(30)).await;
+    environment.vcenter.forget_calls().await;
     tokio::time::sleep(time).await;
-    let calls = field.vcenter.calls().await;
+    let calls = environment.vcenter.calls().await;
     println!("Quiet, ours, {} s: {:?}", time.as_secs(), calls.total);
     page.note(
-        format!("a quiet time with {} nodes", thousands(field.vms.len() as f64)),
+        format!("a quiet time with {} nodes", thousands(environment.vms.len() as f64)),
         "see the rounds below",
         format!(
             "{} calls in {} s, {:.0} an hour at that pace; {:.1} MiB",
@@ -313,67 +312,67 @@ async fn quiet(field: &Field, process: &Process, time: Duration, page: &mut Page
     );
 }
 
-/// A new process over initialised nodes.
-async fn restart(field: &Field, page: &mut Page) {
-    let versions = |field: &Field| -> BTreeMap<String, String> {
-        let all = field.nodes.all();
+/// Restarts our controller with initialised nodes.
+async fn restart(environment: &Environment, page: &mut Page) {
+    let versions = |environment: &Environment| -> BTreeMap<String, String> {
+        let all = environment.nodes.all();
         all.iter().map(|n| (n.name.to_string(), n.resource_version.to_string())).collect()
     };
-    let before = versions(field);
-    field.vcenter.forget_calls().await;
-    let process = field.ours().await;
-    testkit::eventually("it follows vCenter and knows all nodes", 60, async || {
+    let before = versions(environment);
+    environment.vcenter.forget_calls().await;
+    let process = environment.ours().await;
+    testkit::eventually("the inventory and all nodes are listed", 60, async || {
         let log = process.log();
-        let knows = log.contains("\"followed\"") && log.contains("all nodes are known");
+        let knows =
+            log.contains("the inventory watch is live") && log.contains("all nodes are listed");
         if knows { Ok(()) } else { Err(log) }
     })
     .await;
-    field.until_quiet(Duration::from_secs(30)).await;
-    // It looks at each of them once before it has nothing to do.
+    environment.until_quiet(Duration::from_secs(30)).await;
+    // It syncs each node once before it is idle.
     process.until_idle().await;
-    let after = versions(field);
+    let after = versions(environment);
     let written = after.iter().filter(|(name, version)| before.get(*name) != Some(version)).count();
     page.note(
         format!("a restart over {} initialised nodes", thousands(before.len() as f64)),
         "",
         format!(
             "{written} of them written, {} calls, {:.1} MiB then",
-            field.vcenter.calls().await.sum(),
+            environment.vcenter.calls().await.sum(),
             mib(process.memory().0)
         ),
     );
 }
 
-/// What the Go controller holds in memory once it knows all nodes. Without added latency, which would
-/// only make it take longer to know them.
-async fn go_memory(field: &Field, page: &mut Page) {
-    field.proxy.heal();
-    let process = field.go(&[]).await;
-    // It reads all nodes, then asks for one after the other.
+/// Memory of the Go controller with all nodes. Without added latency, which would only delay it.
+async fn go_memory(environment: &Environment, page: &mut Page) {
+    environment.proxy.heal();
+    let process = environment.go(&[]).await;
+    // It reads all nodes, then queries vCenter for one after the other.
     tokio::time::sleep(GO_SETTLES).await;
     let (now, peak) = process.memory();
     page.note(
-        format!("memory over {} initialised nodes", thousands(field.vms.len() as f64)),
+        format!("memory over {} initialised nodes", thousands(environment.vms.len() as f64)),
         format!("{:.0} MiB after {GO_SETTLES:?}, {:.0} MiB at its peak", mib(now), mib(peak)),
         "see the two lines above",
     );
     drop(process);
-    field.proxy.delay(ONE_WAY);
+    environment.proxy.delay(ONE_WAY);
 }
 
-/// What a round of the Go controller's status updates costs, every five minutes by default.
+/// Calls of a status update round of the Go controller, every five minutes by default.
 async fn go_rounds(page: &mut Page) {
-    let field = Field::of(50).await;
-    field.fresh_nodes().await;
-    let ours = field.ours().await;
-    field.initialised(Duration::from_mins(1)).await;
+    let environment = Environment::of_size(50).await;
+    environment.fresh_nodes().await;
+    let ours = environment.ours().await;
+    environment.initialised(Duration::from_mins(1)).await;
     drop(ours);
-    let _process = field.go(&[("node-status-update-frequency", "1s")]).await;
-    field.until_quiet(Duration::from_secs(10)).await;
-    field.vcenter.forget_calls().await;
+    let _process = environment.go(&[("node-status-update-frequency", "1s")]).await;
+    environment.until_quiet(Duration::from_secs(10)).await;
+    environment.vcenter.forget_calls().await;
     tokio::time::sleep(Duration::from_secs(45)).await;
-    let calls = field.vcenter.calls().await;
-    // One list of attached tags per object on the way up: rounds are told by the logins they make.
+    let calls = environment.vcenter.calls().await;
+    // The number of rounds follows from the logins: one per node and round.
     let rounds = calls.of("POST /rest/com/vmware/cis/session") as f64 / 50.0;
     let per_node = calls.sum() as f64 / (rounds * 50.0).max(1.0);
     page.note(
@@ -387,50 +386,51 @@ async fn go_rounds(page: &mut Page) {
     );
 }
 
-/// Many machines stopped at once: once as vCenter shows them, which reports nothing of a guest that does
-/// not run; the Go controller takes that for an error and taints nobody. And once with everything the
-/// guests reported left in place, which is the best it can hope for.
+/// Powers off many VMs at once. First as vCenter does: a stopped guest reports nothing, which the Go
+/// controller treats as an error, so it taints no node. Then with the last guest reports kept, which is the
+/// best case for the Go controller.
 async fn power_off(page: &mut Page) {
-    let field = Field::of(STOPPED).await;
-    field.fresh_nodes().await;
-    let names: Vec<String> = field.vms.iter().map(|vm| vm.name.clone()).collect();
-    let ours = field.ours().await;
-    field.initialised(Duration::from_mins(1)).await;
-    let mut told = Vec::new();
+    let environment = Environment::of_size(STOPPED).await;
+    environment.fresh_nodes().await;
+    let names: Vec<String> = environment.vms.iter().map(|vm| vm.name.clone()).collect();
+    let ours = environment.ours().await;
+    environment.initialised(Duration::from_mins(1)).await;
+    let mut results = Vec::new();
     for reported in [false, true] {
-        told.push(stop_all(&field, &names, reported).await);
+        results.push(stop_all(&environment, &names, reported).await);
     }
     drop(ours);
-    let _go = field.go(&[]).await;
-    field.until_quiet(Duration::from_mins(1)).await;
-    for (reported, ours) in [false, true].into_iter().zip(told) {
-        let go = stop_all(&field, &names, reported).await;
+    let _go = environment.go(&[]).await;
+    environment.until_quiet(Duration::from_mins(1)).await;
+    for (reported, ours) in [false, true].into_iter().zip(results) {
+        let go = stop_all(&environment, &names, reported).await;
         let guests =
             if reported { "everything the guests reported left in place" } else { "guests silent" };
-        let what = format!("{STOPPED} machines off at once, {guests}, until all nodes are tainted");
+        let what =
+            format!("{STOPPED} VMs powered off at once, {guests}, until all nodes are tainted");
         page.note(what, go, ours);
     }
 }
 
-async fn stop_all(field: &Field, names: &[String], reported: bool) -> String {
-    field.vcenter.forget_calls().await;
+async fn stop_all(environment: &Environment, names: &[String], reported: bool) -> String {
+    environment.vcenter.forget_calls().await;
     let start = Instant::now();
-    field.set_power(names, "off").await;
+    environment.set_power(names, "off").await;
     if reported {
-        for vm in &field.vms {
+        for vm in &environment.vms {
             let guest = json!({"hostName": vm.host_name, "nics": vm.nics, "tools": "running"});
-            field.vcenter.patch_vm(&format!("/DC0/vm/{}", vm.name), guest).await;
+            environment.vcenter.patch_vm(&format!("/DC0/vm/{}", vm.name), guest).await;
         }
     }
-    let waiting = field.until(Duration::from_secs(45), |node| node.has_taint(SHUTDOWN));
-    let ((count, _), ()) = tokio::join!(waiting, field.set_ready(names, false));
-    let (time, calls) = (start.elapsed(), field.vcenter.calls().await.sum());
-    field.set_power(names, "on").await;
-    for vm in &field.vms {
+    let waiting = environment.until(Duration::from_secs(45), |node| node.has_taint(SHUTDOWN));
+    let ((count, _), ()) = tokio::join!(waiting, environment.set_ready(names, false));
+    let (time, calls) = (start.elapsed(), environment.vcenter.calls().await.sum());
+    environment.set_power(names, "on").await;
+    for vm in &environment.vms {
         let guest = json!({"hostName": vm.host_name, "nics": vm.nics, "tools": "running"});
-        field.vcenter.patch_vm(&format!("/DC0/vm/{}", vm.name), guest).await;
+        environment.vcenter.patch_vm(&format!("/DC0/vm/{}", vm.name), guest).await;
     }
-    field.set_ready(names, true).await;
-    field.until(Duration::from_secs(30), |node| !node.has_taint(SHUTDOWN)).await;
+    environment.set_ready(names, true).await;
+    environment.until(Duration::from_secs(30), |node| !node.has_taint(SHUTDOWN)).await;
     format!("{count} after {}, {calls} calls", seconds(time.as_secs_f64()))
 }

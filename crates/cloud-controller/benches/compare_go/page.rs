@@ -1,4 +1,4 @@
-//! What was measured, as it goes into docs/benchmarks.md.
+//! The tables for docs/benchmarks.md.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ pub(crate) fn seconds(time: f64) -> String {
     }
 }
 
-/// What one controller took to initialise all nodes.
+/// The cost of initialising all nodes with one controller.
 pub(crate) struct Measured {
     pub(crate) seconds: f64,
     pub(crate) calls: f64,
-    /// What stands before both: nothing if all nodes were done, "about" if the whole is reckoned from a
-    /// part, "more than" if that was too small to reckon from.
+    /// Prefix of the figures: empty if all nodes were initialised, `≈` if extrapolated, `>` if too few nodes
+    /// were initialised to extrapolate.
     pub(crate) mark: &'static str,
     pub(crate) calls_mark: &'static str,
-    /// At its end, and at its highest.
+    /// In MiB.
     pub(crate) rss: f64,
     pub(crate) peak: f64,
 }
 
 impl Measured {
-    pub(crate) fn of(done: (usize, Duration), size: usize, calls: u64, process: &Process) -> Self {
+    pub(crate) fn new(done: (usize, Duration), size: usize, calls: u64, process: &Process) -> Self {
         let (count, time) = done;
         let (mark, share) = match count {
             _ if count >= size => ("", 1.0),
@@ -48,16 +48,16 @@ impl Measured {
     }
 }
 
-/// From fewer nodes than these the time for all is not reckoned.
+/// With fewer initialised nodes than this, the time is not extrapolated.
 const ENOUGH: usize = 10;
 pub(crate) const MORE_THAN: &str = "> ";
 
-/// What was measured, for the page: a column for each size, and a line for each thing beside.
+/// One table with a column for each size, and one with a row for each other measurement.
 #[derive(Default)]
 pub(crate) struct Page {
     pub(crate) sizes: Vec<(usize, Measured, Measured)>,
-    /// What, Go's, ours.
-    beside: Vec<[String; 3]>,
+    /// Measurement, Go, ours.
+    rows: Vec<[String; 3]>,
 }
 
 impl Page {
@@ -67,7 +67,7 @@ impl Page {
         go: impl Into<String>,
         ours: impl Into<String>,
     ) {
-        self.beside.push([what.into(), go.into(), ours.into()]);
+        self.rows.push([what.into(), go.into(), ours.into()]);
     }
 
     pub(crate) fn print(&self, load: (&str, &str)) {
@@ -75,10 +75,7 @@ impl Page {
             let cells: Vec<String> = self.sizes.iter().map(cell).collect();
             println!("| {title} | {} |", cells.join(" | "));
         };
-        println!(
-            "\nFor docs/benchmarks.md (load of the machine {} before, {} after):\n",
-            load.0, load.1
-        );
+        println!("\nFor docs/benchmarks.md (load {} before, {} after):\n", load.0, load.1);
         row("tainted nodes until all are initialised", &|(size, ..)| thousands(*size as f64));
         row("---", &|_| "---".into());
         row("Go", &|(_, go, _)| go.cell());
@@ -92,12 +89,12 @@ impl Page {
                 go.calls / ours.calls
             )
         });
-        row("memory right then: Go, ours", &|(_, go, ours)| {
+        row("memory at that moment: Go, ours", &|(_, go, ours)| {
             let part = if go.mark.is_empty() { "" } else { " (of the part it did)" };
             format!("{:.0} MiB{part}, {:.0} MiB", go.rss, ours.rss)
         });
         println!("\n| | Go | ours |\n|---|---|---|");
-        for [what, go, ours] in &self.beside {
+        for [what, go, ours] in &self.rows {
             println!("| {what} | {go} | {ours} |");
         }
         if self.sizes.iter().any(|(_, go, _)| !go.mark.is_empty()) {

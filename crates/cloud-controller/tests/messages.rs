@@ -1,4 +1,4 @@
-//! What the controller says of a trouble leads to a finding that explains it.
+//! The controller's error messages lead to findings that explain them.
 
 use cloud_controller::{
     addresses::{Family, NoAddress},
@@ -9,10 +9,10 @@ use cloud_controller::{
 use vsphere::{Error, LoginRefusal};
 
 #[test]
-fn what_the_controller_says_has_a_meaning() {
+fn every_error_message_has_a_finding() {
     let text = || "x".to_owned();
     let login = |reason| Error::LoginRefused { address: text(), user: text(), reason };
-    let said = [
+    let messages = [
         (NoAddress::NoHostName.to_string(), "VDO-1208"),
         (NoAddress::NoInterface.to_string(), "VDO-1208"),
         (
@@ -25,14 +25,14 @@ fn what_the_controller_says_has_a_meaning() {
             ProvidedIpError::NotThere { address: [10, 0, 0, 1].into(), found: text() }.to_string(),
             "VDO-1218",
         ),
-        (zones::Missing { category: text(), unusable: None }.to_string(), "VDO-1702"),
+        (zones::MissingTag { category: text(), unusable: None }.to_string(), "VDO-1702"),
         (ConfigurationError::Nsx { what: "routes" }.to_string(), "VDO-1920"),
         (login(LoginRefusal::Credentials).to_string(), "VDO-1305"),
         (login(LoginRefusal::Locked).to_string(), "VDO-1306"),
         (std::io::Error::from_raw_os_error(98).to_string(), "VDO-1614"),
     ];
-    for (words, code) in said {
-        let known = health::messages::explain(&words).map(|message| message.findings[0].code);
-        assert_eq!(known, Some(code), "{words}");
+    for (message, code) in messages {
+        let known = health::messages::explain(&message).map(|known| known.findings[0].code);
+        assert_eq!(known, Some(code), "{message}");
     }
 }

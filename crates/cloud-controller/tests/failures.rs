@@ -1,4 +1,4 @@
-//! Everything else that goes wrong: passwords, configurations, tags, too much at once.
+//! Failures of passwords, configurations and tags, and many nodes at once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -18,7 +18,7 @@ fn vms(names: &[&str]) -> Vec<Vm> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_password_is_taken_over_without_a_restart_and_the_old_one_is_never_tried_again() {
+async fn a_new_password_is_used_without_a_restart_and_the_old_one_is_never_retried() {
     let all = vms(&["node-1", "node-2", "node-3"]);
     let stage = Stage::with(Inventory::small().vms(all.clone())).await;
     stage.add_nodes(&all[..1]).await;
@@ -26,9 +26,9 @@ async fn a_new_password_is_taken_over_without_a_restart_and_the_old_one_is_never
     stage.initialised("node-1", &ccm).await;
     stage.vcenter.forget_calls().await;
     stage.set_secret(&[("127.0.0.1", USER, "not the password")]).await;
-    until_logged(&ccm, "the new credentials are refused; the old ones stay in use").await;
+    until_logged(&ccm, "vCenter rejects the new credentials; the old ones stay in use").await;
     assert_eq!(stage.vcenter.calls().await.of("Login"), 1, "a wrong password is tried once");
-    // From here on one wrong password, the old one too, locks the account for good.
+    // From here on, one login with a wrong or the old password locks the account.
     let changed = VcenterUser { lock_after: 1, ..VcenterUser::new(USER, "the-new-Passw0rd") };
     stage.vcenter.set_user(&changed).await;
     stage.set_secret(&[("127.0.0.1", USER, "the-new-Passw0rd")]).await;
@@ -43,11 +43,11 @@ async fn a_new_password_is_taken_over_without_a_restart_and_the_old_one_is_never
     let user = users.as_array().unwrap().iter().find(|u| u["name"] == USER).unwrap();
     assert_ne!(user["locked"], true, "{users}");
     for secret in ["the-new-Passw0rd", "the-third-Passw0rd", PASSWORD, "not the password"] {
-        assert!(!ccm.log().contains(secret), "a password stands in the log");
+        assert!(!ccm.log().contains(secret), "the log contains a password");
     }
 }
 
-/// The same process, told to read its credentials from the files of a mounted Secret; then that changes.
+/// Switches the running controller to the files of a mounted Secret, and changes that Secret.
 async fn from_files(stage: &Stage, ccm: &Process) {
     let (user, password) = ("127.0.0.1.username", "127.0.0.1.password");
     let directory = stage.workdir.path().join("secrets");
@@ -58,8 +58,11 @@ async fn from_files(stage: &Stage, ccm: &Process) {
     let files = format!("secretsDirectory: {}", directory.display());
     stage.workdir.write(CONFIGURATION, text.replace(&secret, &files)).unwrap();
     let path = directory.display();
-    until_logged(ccm, &format!("there is {path}/{user} but no {path}/{password}: add that file"))
-        .await;
+    until_logged(
+        ccm,
+        &format!("{path}/{user} exists but {path}/{password} does not: add that file"),
+    )
+    .await;
     mount(&directory, "..2", &[(user, USER), (password, "the-new-Passw0rd")]);
     until_logged(ccm, "the new settings are in use").await;
     let changed = VcenterUser { lock_after: 1, ..VcenterUser::new(USER, "the-third-Passw0rd") };
@@ -74,13 +77,13 @@ async fn from_files(stage: &Stage, ccm: &Process) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_credentials_at_the_start_are_tried_once_and_then_wait_for_better_ones() {
+async fn wrong_credentials_at_the_start_are_tried_once_until_they_change() {
     let all = vms(&["node-1"]);
     let stage = Stage::with(Inventory::small().vms(all.clone())).await;
     stage.set_secret(&[("127.0.0.1", USER, "wrong")]).await;
     stage.add_nodes(&all).await;
     let ccm = stage.controller("", &[]);
-    stage.event_saying("node-1", "MachineNotFound", "is not followed at present").await;
+    stage.event_containing("node-1", "VMNotFound", "is unavailable").await;
     assert_eq!(stage.vcenter.calls().await.of("Login"), 1, "the wrong password");
     stage.set_secret(&[("127.0.0.1", USER, PASSWORD)]).await;
     stage.initialised("node-1", &ccm).await;
@@ -89,7 +92,7 @@ async fn wrong_credentials_at_the_start_are_tried_once_and_then_wait_for_better_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vcenter_that_is_down_delays_nobody_else() {
+async fn an_unreachable_vcenter_does_not_delay_others() {
     let mine = vms(&["node-1"]);
     let stage = Stage::with(Inventory::small().vms(mine.clone())).await;
     let role = Role::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
@@ -106,13 +109,13 @@ async fn a_vcenter_that_is_down_delays_nobody_else() {
     };
     stage.add_nodes(&mine).await;
     stage.add_nodes(&vms(&["node-2"])).await;
-    let nobody = Port::reserve().unwrap();
-    let ccm = stage.controller(&more(nobody.number), &["--node-deletion-delay=1s"]);
+    let unused = Port::reserve().unwrap();
+    let ccm = stage.controller(&more(unused.number), &["--node-deletion-delay=1s"]);
     stage.initialised("node-1", &ccm).await;
     stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
     stage.nodes.set_ready("node-1", false).await;
-    stage.event_saying("node-1", "MachineUncertain", "localhost:").await;
-    // The address is mended in the running process; the machine of the first is gone from both now.
+    stage.event_containing("node-1", "VMUncertain", "localhost:").await;
+    // The address is corrected while the controller runs; the VM of the first node is in neither vCenter.
     stage.configuration(&more(other.address().port()));
     let node = stage.initialised("node-2", &ccm).await;
     assert!(record(&node).unwrap()["vcenter"].as_str().unwrap().starts_with("localhost:"));
@@ -126,7 +129,7 @@ async fn a_changed_configuration_is_used_and_a_broken_one_is_not() {
     stage.add_nodes(&vms(&["node-1", "node-2"])).await;
     let ccm = stage.controller("", &["--node-deletion-delay=1s"]);
     stage.initialised("node-1", &ccm).await;
-    stage.event("node-2", "MachineNotFound").await;
+    stage.event("node-2", "VMNotFound").await;
     let path = stage.configuration("");
     let good = std::fs::read_to_string(&path).unwrap();
     stage.workdir.write(CONFIGURATION, good.replace("datacenters", "datacentres")).unwrap();
@@ -134,10 +137,10 @@ async fn a_changed_configuration_is_used_and_a_broken_one_is_not() {
     let both = good.replace("[DC0]", "[DC0, /DC1]");
     stage.workdir.write(CONFIGURATION, &both).unwrap();
     stage.initialised("node-2", &ccm).await;
-    // One that can be read but leads nowhere, and back: it is as if it had never been.
+    // A valid configuration with a missing Secret, and back: the old connection stays.
     stage.workdir.write(CONFIGURATION, both.replace(SECRET, "missing")).unwrap();
-    eventually("it is tried", 60, async || {
-        let tries = ccm.log().matches("its settings changed; connecting anew").count();
+    eventually("the new settings are tried", 60, async || {
+        let tries = ccm.log().matches("the settings changed; connecting with the new ones").count();
         if tries == 2 { Ok(()) } else { Err(format!("{tries}\n{}", ccm.tail())) }
     })
     .await;
@@ -146,24 +149,24 @@ async fn a_changed_configuration_is_used_and_a_broken_one_is_not() {
     stage.nodes.set_ready("node-1", false).await;
     stage.until_deleted("node-1").await;
     assert_eq!(ccm.log().matches("the new settings are in use").count(), 1, "{}", ccm.tail());
-    new_authorities(&mut stage, &ccm).await;
+    replace_ca(&mut stage, &ccm).await;
 }
 
-/// The file that `caFile` names gets another content: one that vCenter does not belong to, which is not used;
-/// then vCenter shows a certificate of a new authority, and the file holds that one.
-async fn new_authorities(stage: &mut Stage, ccm: &Process) {
-    let stranger = Vcenter::start(Inventory::small()).await;
+/// Replaces the CA file: first with a CA that did not issue vCenter's certificate, which is not used; then
+/// vCenter gets a certificate of a new CA, and the file contains that CA.
+async fn replace_ca(stage: &mut Stage, ccm: &Process) {
+    let other_vcenter = Vcenter::start(Inventory::small()).await;
     let own = stage.vcenter.ca_pem();
-    stage.workdir.write("ca.pem", stranger.ca_pem()).unwrap();
-    eventually("the stranger is tried", 60, async || {
-        let tries = ccm.log().matches("its settings changed; connecting anew").count();
+    stage.workdir.write("ca.pem", other_vcenter.ca_pem()).unwrap();
+    eventually("the other CA is tried", 60, async || {
+        let tries = ccm.log().matches("the settings changed; connecting with the new ones").count();
         if tries == 3 { Ok(()) } else { Err(format!("{tries}\n{}", ccm.tail())) }
     })
     .await;
-    // The connection that was there is in use.
+    // The old connection is still in use.
     stage.vcenter.patch_vm("/DC1/vm/node-2", json!({"power": "off"})).await;
     stage.nodes.set_ready("node-2", false).await;
-    stage.until("it is tainted", "node-2", |node| has_taint(node, SHUTDOWN)).await;
+    stage.until("the node is tainted", "node-2", |node| has_taint(node, SHUTDOWN)).await;
     stage.workdir.write("ca.pem", own).unwrap();
     let inventory = two_datacenters(&[], &vms(&["node-2", "node-3"]));
     stage.vcenter.replace(readable(inventory)).await;
@@ -174,11 +177,11 @@ async fn new_authorities(stage: &mut Stage, ccm: &Process) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_that_cannot_be_used_ends_the_start_with_its_reason() {
+async fn with_an_invalid_configuration_the_controller_exits_with_the_reason() {
     let stage = Stage::with(Inventory::small()).await;
     for (more, why) in [
         ("loadBalancer: {size: SMALL}", "asks for load balancers in NSX"),
-        ("nodes: {internalNetworkSubnetCidr: nonsense}", "nonsense is no subnet"),
+        ("nodes: {internalNetworkSubnetCidr: nonsense}", "nonsense"),
         ("lables: {zone: z}", "did you mean `labels`?"),
     ] {
         let ccm = stage.controller(more, &[]);
@@ -189,7 +192,7 @@ async fn a_configuration_that_cannot_be_used_ends_the_start_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn starting_over_initialised_nodes_writes_to_none() {
+async fn a_restart_writes_to_no_initialised_node() {
     let all: Vec<Vm> = (1..=20).map(|n| Vm::numbered("node", n)).collect();
     let inventory = Inventory::small().vms(all.clone());
     let stage = Stage::on(ControlPlane::builder().with_audit(), inventory).await;
@@ -200,7 +203,7 @@ async fn starting_over_initialised_nodes_writes_to_none() {
     }
     drop(ccm);
     let agent = "vsphere-cloud-controller-manager";
-    eventually("two writes a node are on record", 60, async || {
+    eventually("the audit log has two writes per node", 60, async || {
         let before = stage.node_writes(agent);
         if before.len() >= 40 { Ok(()) } else { Err(format!("{before:?}")) }
     })
@@ -231,7 +234,7 @@ async fn a_node_can_be_explained() {
         "Node node-1",
         "the system uuid, as BIOS uuid: 1 found",
         "It is /DC0/vm/node-1 (vm-",
-        "10.0.0.1 on \"VM Network\" for InternalIP: taken: no rule fits any, and it is the first",
+        "10.0.0.1 on \"VM Network\" for InternalIP: chosen: no rule matches any address, and it is the first",
         "The node gets Hostname node-1, InternalIP 10.0.0.1, ExternalIP 10.0.0.1.",
         "! no tag of the category \"rack\"",
     ] {
@@ -240,7 +243,7 @@ async fn a_node_can_be_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn probes_and_metrics_say_how_the_vcenters_are() {
+async fn probes_and_metrics_report_the_state_of_the_vcenters() {
     let vm = Vm::named("node-1");
     let stage = Stage::with(Inventory::small().vms([vm.clone()])).await;
     let reserved = Port::reserve().unwrap();
@@ -307,7 +310,7 @@ async fn probes_and_metrics_say_how_the_vcenters_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renamed_tag_category_and_bad_metadata_are_told_and_block_nobody() {
+async fn a_renamed_tag_category_and_malformed_metadata_are_reported_and_block_no_node() {
     let vm = Vm {
         extra_config: [
             ("guestinfo.metadata".to_owned(), "%%%".to_owned()),
@@ -324,11 +327,11 @@ async fn a_renamed_tag_category_and_bad_metadata_are_told_and_block_nobody() {
     let ccm = stage.controller("labels: {zone: k8s-zone}", &[]);
     stage.initialised("node-1", &ccm).await;
     stage.event("node-1", "ZoneMissing").await;
-    stage.event_saying("node-1", "MetadataIgnored", "not valid base64").await;
+    stage.event_containing("node-1", "MetadataIgnored", "not valid base64").await;
     metadata_breaks_later(&stage, &ccm).await;
 }
 
-/// A node that has addresses does not get others because the order of its cards is all that is left.
+/// A node keeps its addresses when the metadata with their order becomes unreadable.
 async fn metadata_breaks_later(stage: &Stage, ccm: &Process) {
     let card = |address: &str| Nic {
         network: "VM Network".into(),
@@ -352,9 +355,9 @@ async fn metadata_breaks_later(stage: &Stage, ccm: &Process) {
     assert!(before.contains(&"InternalIP=10.1.0.44".to_owned()), "{before:?}");
     let broken = json!({"extraConfig": {"guestinfo.metadata": "%%%"}});
     stage.vcenter.patch_vm("/DC0/vm/ordered", broken).await;
-    stage.event_saying("ordered", "MetadataIgnored", "stay as they are").await;
+    stage.event_containing("ordered", "MetadataIgnored", "stay as they are").await;
     assert_eq!(addresses(&stage.node("ordered").await), before);
-    // An address that is gone is none to keep.
+    // An address that is gone is not kept.
     let left = json!({"nics": [card("172.16.0.9")]});
     stage.vcenter.patch_vm("/DC0/vm/ordered", left).await;
     let moved = |node: &k8s_openapi::api::core::v1::Node| {
@@ -364,12 +367,12 @@ async fn metadata_breaks_later(stage: &Stage, ccm: &Process) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_nodes_at_once_are_initialised_with_no_call_for_any_of_them() {
+async fn a_thousand_nodes_are_initialised_without_a_vcenter_call_per_node() {
     let all: Vec<Vm> = (1..=1000).map(|n| Vm::numbered("node", n)).collect();
     let inventory =
         Inventory::small().vms(all.clone()).category("k8s-zone", &[("zone-a", &["/DC0"])]);
     let stage = Stage::with(inventory).await;
-    // Their kubelets need do nothing here but be Ready.
+    // Their kubelets only need to be Ready.
     stage.nodes.process().kill();
     let ccm = stage.controller("labels: {zone: k8s-zone}", &["--leader-elect=false"]);
     until_logged(&ccm, "inventory in view").await;
@@ -402,9 +405,9 @@ async fn a_thousand_nodes_at_once_are_initialised_with_no_call_for_any_of_them()
     let zone = "topology.kubernetes.io/zone";
     assert!(nodes.iter().all(|node| label(node, zone) == Some("zone-a")));
     let ids: std::collections::BTreeSet<&str> = nodes.iter().map(provider_id).collect();
-    assert_eq!(ids.len(), 1000, "each is a machine of its own");
-    // To say hello, to log in, to read the inventory in its pages and the tags: not one for a node. On a
-    // slow machine it waits for changes more often meanwhile.
+    assert_eq!(ids.len(), 1000, "each node has its own VM");
+    // Calls to connect, to log in, to read the inventory pages and the tags, but none per node. On a slow
+    // computer there are more polls of the watch.
     let calls = stage.vcenter.calls().await;
     assert!(calls.sum() - calls.of("WaitForUpdatesEx") <= 60, "{:?}", calls.total);
 }

@@ -1,37 +1,38 @@
-//! What docs/cloud-controller.md says of the configuration is so.
+//! Compares docs/cloud-controller.md with the configuration.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-const BOOK: &str = include_str!("../../../../docs/cloud-controller.md");
+const PAGE: &str = include_str!("../../../../docs/cloud-controller.md");
 
 /// The rows of the table under a heading, cell by cell.
 fn table(heading: &str) -> Vec<Vec<String>> {
-    let (_, below) = BOOK.split_once(&format!("\n### {heading}\n")).unwrap();
+    let (_, below) = PAGE.split_once(&format!("\n### {heading}\n")).unwrap();
     let section = below.split("\n### ").next().unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| `"));
     let cell = |cell: &str| cell.trim().trim_matches('`').to_owned();
     rows.map(|row| row.trim_matches('|').split(" | ").map(cell).collect()).collect()
 }
 
-fn is_same<T: Ord + std::fmt::Debug>(
-    told: impl Iterator<Item = T>,
-    known: impl Iterator<Item = T>,
+fn assert_same<T: Ord + std::fmt::Debug>(
+    documented: impl Iterator<Item = T>,
+    existing: impl Iterator<Item = T>,
 ) {
-    let (told, known): (BTreeSet<T>, BTreeSet<T>) = (told.collect(), known.collect());
-    let (missing, invented): (Vec<_>, Vec<_>) =
-        (known.difference(&told).collect(), told.difference(&known).collect());
+    let (documented, existing): (BTreeSet<T>, BTreeSet<T>) =
+        (documented.collect(), existing.collect());
+    let (missing, unknown): (Vec<_>, Vec<_>) =
+        (existing.difference(&documented).collect(), documented.difference(&existing).collect());
     assert!(
-        missing.is_empty() && invented.is_empty(),
-        "missing {missing:?}, invented {invented:?}"
+        missing.is_empty() && unknown.is_empty(),
+        "not documented: {missing:?}, documented but unknown: {unknown:?}"
     );
 }
 
 #[test]
-fn the_samples_are_read_and_mean_the_same() {
+fn the_yaml_and_ini_samples_are_equal() {
     let sample = |before: &str| {
-        let (_, text) = BOOK.split_once(before).unwrap();
+        let (_, text) = PAGE.split_once(before).unwrap();
         Configuration::read(text.split("```").next(), &BTreeMap::new()).unwrap()
     };
     let yaml = sample("a test of the cloud controller reads it -->\n```yaml\n");
@@ -42,14 +43,14 @@ fn the_samples_are_read_and_mean_the_same() {
 }
 
 #[test]
-fn the_book_lists_every_key_in_both_formats() {
+fn the_page_lists_every_key_in_both_formats() {
     let rows = table("Every key").into_iter();
-    let told = rows.map(|row| (row[0].clone(), row[1].clone()));
-    is_same(told, CpiConfig::keys().into_iter().map(|key| (key.yaml, key.ini)));
+    let documented = rows.map(|row| (row[0].clone(), row[1].clone()));
+    assert_same(documented, CpiConfig::keys().into_iter().map(|key| (key.yaml, key.ini)));
 }
 
 #[test]
-fn the_book_lists_every_variable() {
+fn the_page_lists_every_variable() {
     let source = include_str!("environment.rs");
     let quoted = |start: &str, prefix: &str| -> Vec<String> {
         let found = source.split(start).skip(1).filter_map(|rest| rest.split('"').next());
@@ -58,14 +59,14 @@ fn the_book_lists_every_variable() {
     };
     let mut known = quoted("\"VSPHERE_", "VSPHERE_");
     known.retain(|name| name != "VSPHERE_VCENTER_");
-    let (_, per_vcenter) = source.split_once("fn one(").unwrap();
+    let (_, per_vcenter) = source.split_once("fn apply_vcenter(").unwrap();
     for part in per_vcenter.split("get(\"").skip(1) {
         known.push(format!("VCENTER_<id>_{}", part.split('"').next().unwrap()));
     }
     known.extend(["VSPHERE_VCENTER_<id>".into(), "SKIP_NODE_DELETION".into()]);
     let rows = table("Environment");
-    is_same(rows.iter().map(|row| row[0].clone()), known.into_iter());
-    // And each stands for a key there is.
+    assert_same(rows.iter().map(|row| row[0].clone()), known.into_iter());
+    // Each variable sets an existing key.
     let keys: BTreeSet<String> = CpiConfig::keys().into_iter().map(|key| key.yaml).collect();
     let named = rows.iter().filter(|row| row[1].starts_with(|c: char| c.is_lowercase()));
     for row in named.filter(|row| !row[1].contains(' ')) {
@@ -73,13 +74,13 @@ fn the_book_lists_every_variable() {
     }
 }
 
-/// A file of the in-tree provider, of many vCenters.
+/// A file of the in-tree provider with several vCenters.
 const IN_TREE: &str = "[Global]\nuser = \"u\"\npassword = \"p\"\nport = \"443\"\ninsecure-flag = \"1\"\n\
                        [VirtualCenter \"vc\"]\ndatacenters = \"DC0,DC1\"\n\
                        [Labels]\nregion = k8s-region\nzone = k8s-zone\n";
 
 #[test]
-fn a_file_of_the_in_tree_provider_is_read_without_the_sections_that_have_no_meaning_here() {
+fn a_file_of_the_in_tree_provider_is_read_except_for_unknown_sections() {
     let read = |text: &str| Configuration::read(Some(text), &BTreeMap::new());
     let config = read(IN_TREE).unwrap();
     assert_eq!(config.vcenters[0].datacenters, ["DC0", "DC1"]);
@@ -99,7 +100,7 @@ fn a_file_of_the_in_tree_provider_is_read_without_the_sections_that_have_no_mean
 }
 
 #[test]
-fn a_certificate_in_place_of_a_user_is_refused_with_a_sentence() {
+fn a_certificate_instead_of_a_user_is_rejected() {
     let text = "global:\n  server: vc\n  password: key\n  user: |\n    -----BEGIN CERTIFICATE-----\n    MII\n";
     let error = Configuration::read(Some(text), &BTreeMap::new()).unwrap_err().to_string();
     assert!(error.contains("the user of vc is a certificate"), "{error}");
