@@ -20,9 +20,8 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams},
 };
+use plan::names;
 use serde_json::{Value, json};
-
-use crate::names;
 
 /// Lines of each log.
 const LINES: i64 = 5000;

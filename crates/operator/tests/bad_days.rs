@@ -103,14 +103,14 @@ async fn a_secret_in_the_wrong_namespace(stage: &Stage) -> Process {
 
 /// The objects of a driver are a set other tools know; kubectl, told to make it its own, keeps off.
 async fn somebody_prunes_with_kubectl(stage: &Stage) {
-    let id = operator::apply_set::id("vdo-record-csi", NAMESPACE);
-    let members = ListParams::default().labels(&format!("{}={id}", operator::apply_set::PART_OF));
+    let id = plan::apply_set::id("vdo-record-csi", NAMESPACE);
+    let members = ListParams::default().labels(&format!("{}={id}", plan::apply_set::PART_OF));
     let deployments = Api::<Deployment>::namespaced(stage.client(), CSI);
     let found = deployments.list(&members).await.unwrap();
     assert!(found.iter().any(|one| one.name_any() == CONTROLLER), "{}", found.items.len());
     let maps = Api::<ConfigMap>::namespaced(stage.client(), NAMESPACE);
     let parent = maps.get("vdo-record-csi").await.unwrap();
-    assert_eq!(parent.labels()[operator::apply_set::ID], id);
+    assert_eq!(parent.labels()[plan::apply_set::ID], id);
     let nothing = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "mine", "namespace": NAMESPACE}, "data": {},

@@ -288,7 +288,7 @@ impl World {
             self.befalls(mishaps[2], &mut numbers, WORK, &mut operator).await;
             self.until(&mut operator, &text("the controller is told"), async || {
                 let secrets = Api::<Secret>::namespaced(stage.client(), "kube-system");
-                let secret = secrets.get(operator::names::CPI_SECRET).await.unwrap();
+                let secret = secrets.get(plan::names::CPI_SECRET).await.unwrap();
                 let mut told = secret.data.into_iter().flatten();
                 told.any(|(_, value)| value.0 == password.as_bytes())
             })
@@ -467,7 +467,7 @@ fn content(object: DynamicObject) -> u64 {
 async fn inventory(stage: &Stage) -> Vec<String> {
     let labelled = ListParams::default().labels("app.kubernetes.io/managed-by=vdo");
     let mut all = Vec::new();
-    for resource in operator::act::kinds() {
+    for resource in operator::kinds::all() {
         let api = Api::<DynamicObject>::all_with(stage.client(), &resource);
         for object in api.list(&labelled).await.unwrap().items {
             let home = object.metadata.namespace.clone().unwrap_or_default();

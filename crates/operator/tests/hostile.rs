@@ -401,7 +401,7 @@ async fn a_policy_takes_the_digest_off(stage: &Stage) {
     };
     let policies = of_kind("MutatingAdmissionPolicy", "mutatingadmissionpolicies");
     let bindings = of_kind("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings");
-    let digest = operator::names::DIGEST;
+    let digest = plan::names::DIGEST;
     let path = format!("/metadata/annotations/{}", digest.replace('/', "~1"));
     let group = "admissionregistration.k8s.io/v1";
     let policy = json!({

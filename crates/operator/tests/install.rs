@@ -110,7 +110,7 @@ async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
         "there are zones"
     );
     assert_eq!(class.parameters.unwrap()["storagepolicyname"], POLICY);
-    let class = operator::facts::ObjectId {
+    let class = plan::ObjectId {
         api_version: "snapshot.storage.k8s.io/v1".into(),
         kind: "VolumeSnapshotClass".into(),
         namespace: String::new(),

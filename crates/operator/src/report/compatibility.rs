@@ -7,9 +7,10 @@ use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
+use plan::names;
 use serde_json::json;
 
-use crate::{catalogs::Catalogs, names};
+use crate::catalogs::Catalogs;
 
 /// Writes which catalog is in use, and why no other is.
 pub async fn report(

@@ -13,12 +13,11 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use serde_json::json;
-
-use crate::{
+use plan::{
     facts::{Vcenter, VcenterState},
     names,
 };
+use serde_json::json;
 
 /// Writes the status of those whose state changed. One whose status is refused stops nothing.
 pub async fn report(

@@ -6,10 +6,10 @@ use ::catalog::Driver;
 use clap::{Args, ValueEnum};
 use kube::api::DeleteParams;
 use operator::{
-    facts::{Facts, ObjectId},
     install::{self, Allowed},
-    names, writing,
+    writing,
 };
+use plan::{ObjectId, facts::Facts, names};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
