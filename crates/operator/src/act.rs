@@ -1,14 +1,13 @@
 //! Executes the next step of a plan. Can be killed at any instant: what is applied twice is the
 //! same, and what was begun stands in the record.
 
-mod applied;
 pub(crate) mod nodes;
 mod restart;
 mod shared;
 mod takeover;
 pub(crate) mod terminating;
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::collections::BTreeMap;
 
 use api::vdo_config::Mode;
 use catalog::{Driver, manifest::Object};
@@ -18,70 +17,23 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-        Preconditions,
-    },
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
+};
+use plan::{
+    DriverPlan, Finalizer, Next, ObjectId, Plan, apply_set,
+    facts::Facts,
+    is_kept, names,
+    record::{Record, record_name},
 };
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 use tokio::time::Instant;
 
-pub use self::applied::Applied;
-pub(crate) use self::applied::mark;
 use crate::{
-    apply_set,
-    decide::is_kept,
-    facts::{Facts, ObjectId},
-    names,
-    observe::{is_labelled, record_name},
-    plan::{DriverPlan, Finalizer, Next, Plan},
-    record::Record,
+    applied::Applied,
+    cluster::is_labelled,
+    kinds::{KINDS, UNWATCHED, is_unwatched},
 };
-
-/// The kinds of object a driver is made of, and whether they live in namespaces.
-pub(crate) static KINDS: LazyLock<Vec<(ApiResource, bool)>> = LazyLock::new(|| {
-    let kind = |group: &str, version: &str, kind: &str, plural: &str, namespaced: bool| {
-        let gvk = GroupVersionKind::gvk(group, version, kind);
-        (ApiResource::from_gvk_with_plural(&gvk, plural), namespaced)
-    };
-    vec![
-        kind("", "v1", "Namespace", "namespaces", false),
-        kind("", "v1", "ServiceAccount", "serviceaccounts", true),
-        kind("", "v1", "ConfigMap", "configmaps", true),
-        kind("", "v1", "Secret", "secrets", true),
-        kind("", "v1", "Service", "services", true),
-        kind("apps", "v1", "Deployment", "deployments", true),
-        kind("apps", "v1", "DaemonSet", "daemonsets", true),
-        kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
-        kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
-        kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false),
-        kind("rbac.authorization.k8s.io", "v1", "Role", "roles", true),
-        kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
-        kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
-        kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", false),
-        kind(
-            "apiextensions.k8s.io",
-            "v1",
-            "CustomResourceDefinition",
-            "customresourcedefinitions",
-            false,
-        ),
-        kind(
-            "admissionregistration.k8s.io",
-            "v1",
-            "ValidatingWebhookConfiguration",
-            "validatingwebhookconfigurations",
-            false,
-        ),
-    ]
-});
-
-/// Kinds that not every cluster has: their objects are applied, and not watched.
-pub(crate) static UNWATCHED: LazyLock<Vec<(ApiResource, bool)>> = LazyLock::new(|| {
-    let gvk = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass");
-    vec![(ApiResource::from_gvk_with_plural(&gvk, "volumesnapshotclasses"), false)]
-});
 
 /// Why a step could not be done. It is tried again.
 #[derive(Debug, Snafu)]
@@ -334,11 +286,6 @@ pub fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Erro
     })
 }
 
-/// Every kind of object a driver is made of.
-pub fn kinds() -> impl Iterator<Item = ApiResource> {
-    KINDS.iter().map(|(resource, _)| resource.clone())
-}
-
 async fn apply(
     client: &Client,
     object: &Object,
@@ -376,11 +323,6 @@ async fn apply(
     tracing::debug!(object = %id, "applied");
     applied.note(id, object, before.map(|before| before.metadata), &written.metadata);
     Ok(())
-}
-
-/// Whether objects of this kind are applied and not watched.
-pub(crate) fn is_unwatched(id: &ObjectId) -> bool {
-    UNWATCHED.iter().any(|(r, _)| r.kind == id.kind && r.api_version == id.api_version)
 }
 
 /// Deletes an object that is ours. Returns whether it is gone already.

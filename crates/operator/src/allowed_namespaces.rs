@@ -4,17 +4,15 @@
 
 use std::{collections::BTreeSet, sync::OnceLock};
 
-use crate::names::{CSI_NAMESPACE, KUBE_SYSTEM};
+use plan::names::USUAL_NAMESPACES;
 
-/// Those in which there may always be some.
-const USUAL: [&str; 2] = [KUBE_SYSTEM, CSI_NAMESPACE];
 /// Those in which adopted drivers may be besides.
 static MORE: OnceLock<BTreeSet<String>> = OnceLock::new();
 
 /// Lets drivers be in these namespaces too, for as long as the process runs. Said once, before anything
 /// is looked at.
 pub fn also(mut namespaces: BTreeSet<String>) {
-    namespaces.retain(|namespace| !USUAL.contains(&namespace.as_str()));
+    namespaces.retain(|namespace| !USUAL_NAMESPACES.contains(&namespace.as_str()));
     if MORE.set(namespaces).is_err() {
         tracing::error!("the namespaces of drivers are said twice");
     }
@@ -39,12 +37,7 @@ pub fn opened() -> BTreeSet<String> {
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static str> + Clone {
     let more = MORE.get().into_iter().flatten().map(String::as_str);
-    USUAL.into_iter().chain(more)
-}
-
-/// Whether this is one of the two namespaces that every installation lets VDO write to.
-pub fn is_usual(namespace: &str) -> bool {
-    USUAL.contains(&namespace)
+    USUAL_NAMESPACES.into_iter().chain(more)
 }
 
 /// Whether objects of the drivers may be in this namespace.

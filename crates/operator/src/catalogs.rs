@@ -24,6 +24,7 @@ use catalog::{
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, Client, ResourceExt};
+use plan::facts::{CatalogTrouble, CatalogTroubleKind};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 use self::kept::Kept;
@@ -34,42 +35,6 @@ const POLL: Duration = Duration::from_hours(6);
 const RETRY: Duration = Duration::from_mins(5);
 /// How long one fetch may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What is wrong with a catalog that was offered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// Where it came from.
-    pub source: String,
-    /// What kind of trouble it is.
-    pub kind: TroubleKind,
-    /// The reason in words.
-    pub reason: String,
-}
-
-/// A kind of trouble with a catalog.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TroubleKind {
-    /// It cannot be had.
-    Unreachable,
-    /// Its signature does not hold.
-    Untrusted,
-    /// It is older than the one in use.
-    RolledBack,
-    /// It makes no sense.
-    Unreadable,
-}
-
-impl TroubleKind {
-    /// As a condition's reason.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unreachable => "Unreachable",
-            Self::Untrusted => "Untrusted",
-            Self::RolledBack => "RolledBack",
-            Self::Unreadable => "Unreadable",
-        }
-    }
-}
 
 /// How a catalog reaches VDO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +61,7 @@ pub struct Catalogs {
     /// Where the one in use came from, and when.
     source: String,
     fetched: Option<Timestamp>,
-    trouble: Option<Trouble>,
+    trouble: Option<CatalogTrouble>,
     /// What was looked at last: a URL or ConfigMap, and the state of the object that named it.
     last: Option<(String, Instant)>,
     fetching: JoinSet<(String, Result<Vec<u8>, String>)>,
@@ -148,7 +113,7 @@ impl Catalogs {
     }
 
     /// Why the one that was offered last is not in use.
-    pub fn trouble(&self) -> Option<&Trouble> {
+    pub fn trouble(&self) -> Option<&CatalogTrouble> {
         self.trouble.as_ref()
     }
 
@@ -178,8 +143,8 @@ impl Catalogs {
                     }
                 }
                 Err(reason) => {
-                    let kind = TroubleKind::Unreachable;
-                    self.trouble = Some(Trouble { source, kind, reason });
+                    let kind = CatalogTroubleKind::Unreachable;
+                    self.trouble = Some(CatalogTrouble { source, kind, reason });
                 }
             }
         }
@@ -286,8 +251,9 @@ impl Catalogs {
                 let reason = "what this address leads to bears no signature, so VDO does not follow \
                               it; to keep a matrix of your own, put it into versionConfigContent of \
                               the ConfigMap compat-matrix-config, else delete the ConfigMap";
-                let kind = TroubleKind::Unreachable;
-                self.trouble = Some(Trouble { source: url.into(), kind, reason: reason.into() });
+                let kind = CatalogTroubleKind::Unreachable;
+                self.trouble =
+                    Some(CatalogTrouble { source: url.into(), kind, reason: reason.into() });
             }
             (None, None) => {}
         }
@@ -314,7 +280,8 @@ impl Catalogs {
         self.last = Some((seen, Instant::now()));
         let Some(text) = map.and_then(|map| map.data?.remove("catalog.yaml")) else {
             let reason = "it does not exist, or has no key catalog.yaml".into();
-            self.trouble = Some(Trouble { source, kind: TroubleKind::Unreachable, reason });
+            self.trouble =
+                Some(CatalogTrouble { source, kind: CatalogTroubleKind::Unreachable, reason });
             return Ok(None);
         };
         let taken = self.offer(&source, text.as_bytes(), &keys_of(config), Delivery::ConfigMap);
@@ -361,7 +328,7 @@ impl Catalogs {
                 };
                 offered.map_err(|refusal| (kind_of(&refusal), refusal.to_string()))
             }
-            Err(error) => Err((TroubleKind::Untrusted, format!("spec.publicKey: {error}"))),
+            Err(error) => Err((CatalogTroubleKind::Untrusted, format!("spec.publicKey: {error}"))),
         };
         match outcome {
             Ok(new) => {
@@ -385,7 +352,7 @@ impl Catalogs {
             }
             Err((kind, reason)) => {
                 tracing::warn!(source, reason, "a catalog was refused");
-                self.trouble = Some(Trouble { source: source.to_owned(), kind, reason });
+                self.trouble = Some(CatalogTrouble { source: source.to_owned(), kind, reason });
                 false
             }
         }
@@ -426,15 +393,15 @@ fn map_source(config: &CompatibilityConfig, name: &str) -> String {
     format!("ConfigMap {}/{name}", config.namespace().unwrap_or_default())
 }
 
-fn kind_of(refusal: &Refusal) -> TroubleKind {
+fn kind_of(refusal: &Refusal) -> CatalogTroubleKind {
     match refusal {
         Refusal::Unsigned | Refusal::UnknownKey { .. } | Refusal::Tampered { .. } => {
-            TroubleKind::Untrusted
+            CatalogTroubleKind::Untrusted
         }
         Refusal::RolledBack { .. } | Refusal::SerialReused { .. } | Refusal::Expired { .. } => {
-            TroubleKind::RolledBack
+            CatalogTroubleKind::RolledBack
         }
-        _ => TroubleKind::Unreadable,
+        _ => CatalogTroubleKind::Unreadable,
     }
 }
 

@@ -4,11 +4,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use catalog::Driver;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{
-    Api, Client, ResourceExt,
-    api::ListParams,
+    Client, ResourceExt,
     runtime::events::{Recorder, Reporter},
+};
+use plan::{
+    decide,
+    facts::{Facts, Paged, Refusal},
+    names,
 };
 use runtime::{
     backoff::Backoff,
@@ -24,20 +27,18 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    act::{self, Applied},
+    act,
+    applied::Applied,
     catalogs::Catalogs,
-    decide::decide,
-    facts::{Facts, Platform, Refusal},
+    cluster::Stores,
     followed,
-    health_facts::{Live, Paged},
-    names,
-    observe::{self, Stores, Surroundings, Timeouts},
+    health_facts::Live,
+    observe::{self, Surroundings, Timeouts},
     probes::{self, LeaderProbes},
     remediation::Remediator,
     report::{self, Followed, Olm, OperatorMetrics},
     unreadable::Unreadable,
     vcenters::Vcenters,
-    version::Believed,
 };
 
 /// Changes that come within this time are looked at together.
@@ -140,7 +141,7 @@ impl Engine {
         metrics: OperatorMetrics,
     ) -> Result<Self, Error> {
         let name = build.to_string();
-        let around = surroundings(&client, namespace, timeouts.into(), &name);
+        let around = observe::surroundings(&client, namespace, timeouts.into(), &name);
         let around = around.await.context(ObserveSnafu)?;
         let changed = Arc::new(watch::Sender::new(()));
         let (stores, fillers) = Stores::new(&client, namespace, &changed);
@@ -261,7 +262,9 @@ impl Engine {
             None => self.client.clone(),
         };
         let Surroundings { namespace, timeouts, build, .. } = &self.around;
-        let now = surroundings(&client, namespace, *timeouts, build).await.context(ObserveSnafu)?;
+        let now = observe::surroundings(&client, namespace, *timeouts, build)
+            .await
+            .context(ObserveSnafu)?;
         tracing::debug!(answered = now.version.text, "asked for the version");
         self.around = now.after(&self.around, Timestamp::now());
         self.asked = Instant::now();
@@ -335,7 +338,7 @@ impl Engine {
         report::report(client, &self.recorder, &self.metrics, &facts, &plan, &mut self.listed)
             .await
             .context(ReportSnafu)?;
-        self.olm.tell(client, &around.namespace, &report::status(&facts, &plan)).await;
+        self.olm.tell(client, &around.namespace, &plan::status(&facts, &plan)).await;
         // While the Go VDO runs, it owns what would be repaired.
         if !plan.paused && facts.predecessor.runs.is_none() {
             act::nodes::tell(client, &self.recorder, &facts, &plan.nodes).await;
@@ -376,71 +379,17 @@ fn version_age(timeouts: Timeouts) -> Duration {
     (settled / QUESTIONS).min(VERSION_AGE)
 }
 
-fn summary(facts: &Facts, plan: &crate::plan::Plan) -> Vec<String> {
+fn summary(facts: &Facts, plan: &plan::Plan) -> Vec<String> {
     let name = facts.config.metadata.name.as_deref().unwrap_or_default();
     let drivers = plan.drivers.iter().map(|driver| {
         let next = match &driver.next {
-            crate::plan::Next::Apply(objects) => format!("apply {} objects", objects.len()),
-            crate::plan::Next::Delete(objects) => format!("delete {} objects", objects.len()),
-            crate::plan::Next::Record(_) => "record".into(),
-            crate::plan::Next::Restart { workload, .. } => format!("restart {workload}"),
+            plan::Next::Apply(objects) => format!("apply {} objects", objects.len()),
+            plan::Next::Delete(objects) => format!("delete {} objects", objects.len()),
+            plan::Next::Record(_) => "record".into(),
+            plan::Next::Restart { workload, .. } => format!("restart {workload}"),
             other => format!("{other:?}"),
         };
         format!("{name}: {} {next}", driver.driver)
     });
     drivers.collect()
-}
-
-/// What stays the same while the process runs.
-pub(crate) async fn surroundings(
-    client: &Client,
-    namespace: &str,
-    timeouts: Timeouts,
-    build: &str,
-) -> Result<Surroundings, kube::Error> {
-    let version = client.apiserver_version().await?;
-    let home = Api::<Namespace>::all(client.clone()).get(names::KUBE_SYSTEM).await?;
-    let parsed = version.git_version.parse().map_err(|error| {
-        let text = format!("the API server says a version that is none: {error}");
-        kube::Error::Service(text.into())
-    })?;
-    Ok(Surroundings {
-        namespace: namespace.into(),
-        platform: platform(client, &version.git_version).await?,
-        version: Believed::first(parsed, version.git_version),
-        build: build.into(),
-        uid: home.metadata.uid.unwrap_or_default(),
-        timeouts,
-        pod: std::env::var("POD_NAME").ok(),
-        started: Timestamp::now(),
-    })
-}
-
-/// The platform, for whoever looks once and watches no nodes.
-pub(crate) async fn platform_once(client: &Client, version: &str) -> Result<Platform, kube::Error> {
-    let told = platform(client, version).await?;
-    if told != Platform::Vanilla {
-        return Ok(told);
-    }
-    let some = ListParams::default().limit(100);
-    let nodes = Api::<Node>::all(client.clone()).list(&some).await?.items;
-    Ok(nodes.iter().find_map(Platform::told_by_node).unwrap_or(Platform::Vanilla))
-}
-
-/// The platform, as the API server alone tells it. Some are known by their nodes only: see
-/// [`Platform::told_by_node`].
-pub(crate) async fn platform(client: &Client, version: &str) -> Result<Platform, kube::Error> {
-    let groups = client.list_api_groups().await?;
-    if !groups.groups.iter().any(|group| group.name == "config.openshift.io") {
-        return Ok(Platform::told_by(version, "", &BTreeMap::new()).unwrap_or(Platform::Vanilla));
-    }
-    let gvk = kube::api::GroupVersionKind::gvk("config.openshift.io", "v1", "Infrastructure");
-    let resource = kube::api::ApiResource::from_gvk_with_plural(&gvk, "infrastructures");
-    let api = Api::<kube::api::DynamicObject>::all_with(client.clone(), &resource);
-    let all = api.list(&ListParams::default()).await?;
-    let owns_drivers = all.items.iter().any(|object| {
-        let kind = object.data.pointer("/status/platformStatus/type");
-        kind.and_then(|kind| kind.as_str()) == Some("VSphere")
-    });
-    Ok(Platform::OpenShift { owns_drivers })
 }

@@ -13,9 +13,8 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
+use plan::names;
 use serde_json::json;
-
-use crate::names;
 
 /// The reasons of the `Ready` condition of a VDOConfig that VDO does not follow.
 pub const NOT_FOLLOWED: &str = "NotFollowed";

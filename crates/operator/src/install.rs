@@ -8,14 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::manifest::{Object, YamlError, to_yaml};
 use k8s_openapi::api::apps::v1::Deployment;
+use plan::names;
 use serde_json::{Value, json};
 
-use crate::{allowed_namespaces, names};
+use crate::allowed_namespaces;
 
 mod drivers;
 mod rbac;
-
-pub use rbac::is_known;
 
 const NAME: &str = "vdo";
 const NAMESPACE: &str = api::NAMESPACE;

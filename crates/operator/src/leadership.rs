@@ -14,13 +14,14 @@ use std::time::Duration;
 use api::finding::{Finding, Subject, codes};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
 use kube::{Api, Client, api::PostParams};
+use plan::names;
 use runtime::{
     checks::Check,
     error_chain::error_chain,
     lease::{Contender, Error, Leadership, Mandate, OWNER, Terms, owner},
 };
 
-use crate::{names, probes::Probes, report::OperatorMetrics};
+use crate::{probes::Probes, report::OperatorMetrics};
 
 /// How often a pod looks whether another installation still owns the cluster's Lease.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);

@@ -1,48 +1,48 @@
-//! The operator: from one object to running drivers, kept running, upgraded and taken away.
+//! The operator: it observes the cluster and the vCenters, and acts on the plan that the crate `plan` decides.
 //!
 //! ```text
-//!   Kubernetes API ─┐                                                 ┌─► server-side apply
-//!                   ├─► observe ─► Facts ─► decide ─► Plan ─► act ────┤
-//!   vcenters ───────┤        ▲        (pure)            │             └─► records
-//!   catalogs ───────┘        │                          └─► report ─────► status, events, metrics
-//!                          survey ─► the checks of `health`
+//!   Kubernetes API ─► cluster ─┐
+//!   vCenter ─► audit ─► vcenters ─┼─► observe ─► Facts ─► plan::decide ─► Plan ─► act ─► server-side apply, records
+//!   catalogs ──────────────────┘      │                                    └─► report ─► status, events, metrics
+//!                                health_facts ─► the checks of `health`
 //! ```
 //!
-//! `engine` runs the circle whenever something changed; nothing is kept in memory that a restart
-//! would miss. `leadership` elects the one pod that writes. `followed` chooses the VDOConfig among those in the
-//! operator's namespace. `rights` comes before it: an account that may do nothing is told so. `allowed_namespaces` are the
-//! namespaces drivers may be in. `remediation` makes the repairs that are allowed, `unreadable` speaks where no
-//! plan can be made, and `version` says which one the cluster is while its API servers differ. `probes` are
-//! the checks behind `/livez` and `/readyz`. Beside it,
-//! for whoever looks once, as `vdoctl` does:
+//! `engine` runs a round whenever something changed. It stores nothing in memory that a restart would miss. Nothing
+//! below it uses it, and `observe` uses neither `act` nor `report`.
+//!
+//! - `leadership` elects the pod that writes. `followed` selects the VDOConfig among those in the operator's namespace.
+//! - `rights` checks the operator's own permissions first. `allowed_namespaces` are the namespaces of the drivers.
+//! - `remediation` makes the repairs that are allowed. `unreadable` reports a VDOConfig that cannot be parsed.
+//! - `version` is the Kubernetes version while API servers differ. `probes` are the checks behind `/livez` and `/readyz`.
+//! - `applied` remembers how the last apply left each object, and `kinds` lists the kinds of the drivers' objects.
+//!
+//! For callers that look once, as `vdoctl` does:
 //!
 //! ```text
-//!   once     the same facts, gathered once       proof   one vCenter tried, before anything is written
-//!   writing  a user's objects compared, then written all or not at all
-//!   support  all that helps to help, without any secret
+//!   one_shot          the same facts, collected once
+//!   proof             one vCenter verified, before anything is written
+//!   writing           a user's objects compared, then written all or not at all
+//!   support           the support bundle, without any secret
 //!   install, alerts   what a user applies: `deploy/`
-//!   apply_set  what other tools read: which objects belong together
 //! ```
 
 pub mod act;
 pub mod alerts;
 pub mod allowed_namespaces;
-pub mod apply_set;
+pub mod applied;
+pub mod audit;
 pub mod catalogs;
-pub mod decide;
+pub mod cluster;
 pub mod engine;
-pub mod facts;
 pub mod followed;
 pub mod health_facts;
 pub mod install;
+pub mod kinds;
 pub mod leadership;
-pub mod names;
 pub mod observe;
 pub mod one_shot;
-pub mod plan;
 pub mod probes;
 pub mod proof;
-pub mod record;
 pub mod remediation;
 pub mod report;
 pub mod rights;

@@ -1,16 +1,12 @@
 //! Gathers facts: from caches that watches keep filled, and from the vCenters.
 
-mod driver_secrets;
 mod drivers;
 mod foreign_volumes;
 mod identity;
 mod inherited_cluster_id;
-pub(crate) mod make;
-pub(crate) mod nodes;
-mod pace;
-mod pods;
-pub(crate) mod provenance;
-mod stores;
+mod nodes;
+mod platform;
+mod surroundings;
 mod vcenters;
 
 use std::{
@@ -20,112 +16,32 @@ use std::{
 
 use api::{CompatibilityConfig, VDOConfig, vdo_config::CatalogSource};
 use catalog::Driver;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::DeserializeGuard};
-
-pub(crate) use self::drivers::{belongs_to, is_labelled, is_ours_by_label, part, version};
-pub(crate) use self::identity::usual as cluster_ids;
-pub use self::stores::Stores;
-pub(crate) use self::{
-    foreign_volumes::Asked, inherited_cluster_id::Inherited, vcenters::certificates,
+use plan::{
+    ObjectId,
+    facts::{
+        Cluster, ClusterId, Facts, Health, InUse, Predecessor, PullSecret, Refusal, Rival, Vcenter,
+        Workload,
+    },
+    names,
+    record::{Record, Records, record_name},
 };
+
+pub use self::surroundings::{Surroundings, Timeouts};
 pub(crate) use self::{
-    make::of as make,
-    pods::{slim as slim_pod, unready as unready_pods},
+    identity::usual as cluster_ids, platform::once as platform_once, surroundings::surroundings,
+    vcenters::certificates,
 };
 use crate::{
-    act::Applied,
+    applied::Applied,
     catalogs::{self, Catalogs},
-    facts::{
-        Cluster, ClusterId, Facts, InUse, ObjectId, Platform, Predecessor, PullSecret, Refusal,
-        Rival, Vcenter, Workload,
-    },
+    cluster::{Stores, driver_secrets},
     followed::{self, Candidate, FollowedConfig},
-    health_facts::Health,
-    names,
-    record::{Record, Records},
     unreadable::Spoilt,
     vcenters::Vcenters,
-    version::Believed,
 };
-
-/// What is the same for as long as the process runs.
-#[derive(Clone, Debug)]
-pub struct Surroundings {
-    /// The namespace of the operator and of its records.
-    pub namespace: String,
-    /// The API server's version.
-    pub version: Believed,
-    /// What kind of cluster this is.
-    pub platform: Platform,
-    /// The uid of `kube-system`.
-    pub uid: String,
-    /// How long things may take.
-    pub timeouts: Timeouts,
-    /// The pod this runs in, if it runs in one.
-    pub pod: Option<String>,
-    /// When the operator began to look.
-    pub started: Timestamp,
-    /// Which build of the operator this is.
-    pub build: String,
-}
-
-/// How long things may take before they are taken for broken.
-#[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
-    /// A new release, until it is healthy.
-    pub rollout: SignedDuration,
-    /// Everything else, in seconds, where that shall be less than each is usually given.
-    pub grace: Option<u32>,
-    /// How long no API server may have answered with an older minor before a newer one counts.
-    pub settled: SignedDuration,
-}
-
-impl From<SignedDuration> for Timeouts {
-    fn from(rollout: SignedDuration) -> Self {
-        Self { rollout, grace: None, settled: crate::version::SETTLED }
-    }
-}
-
-impl Surroundings {
-    /// These, as they are seen after others: a platform does not turn into none while the process runs,
-    /// whatever one answer of one API server leaves out, and a version is not that of whichever answers.
-    pub(crate) fn after(mut self, before: &Self, now: Timestamp) -> Self {
-        self.started = before.started;
-        self.version = before.version.clone().answered(&self.version, now, self.timeouts.settled);
-        if self.platform == Platform::Vanilla {
-            self.platform = before.platform;
-        }
-        self
-    }
-
-    /// These, as an operator sees them that is not the first here: what was believed is in the status.
-    pub(crate) fn remembered(
-        mut self,
-        stores: &Stores,
-        recorded: Option<&FollowedConfig>,
-        now: Timestamp,
-    ) -> Self {
-        let (chosen, _) = choose(stores, recorded);
-        let config = chosen.as_ref().and_then(|config| config.0.as_ref().ok());
-        let versions = config.and_then(|config| config.status.as_ref()?.versions.as_ref());
-        if let Some(before) = versions.and_then(|versions| versions.kubernetes.as_deref()) {
-            self.version = self.version.after(before, now);
-        }
-        self
-    }
-
-    /// The platform: where the API server does not tell, any of the nodes may.
-    pub(crate) fn platform(&self, stores: &Stores) -> Platform {
-        match self.platform {
-            Platform::Vanilla => stores
-                .nodes(|nodes| nodes.values().find_map(|node| node.platform))
-                .unwrap_or(Platform::Vanilla),
-            told => told,
-        }
-    }
-}
 
 /// Looks around once. `None` if there is no VDOConfig to follow.
 pub async fn observe(
@@ -168,6 +84,7 @@ pub async fn observe(
         version: around.version.version,
         version_text: around.version.text.clone(),
         platform: around.platform(stores),
+        owns_drivers: around.owns_drivers,
         uid: around.uid.clone(),
         nodes: nodes::of(stores, vcenters),
     };
@@ -369,14 +286,6 @@ fn choose(
         status: status(rival),
     });
     (chosen, rivals.collect())
-}
-
-/// The name of the ConfigMap with the record of a driver.
-pub(crate) fn record_name(driver: Driver) -> &'static str {
-    match driver {
-        Driver::Cpi => "vdo-record-cpi",
-        Driver::Csi => "vdo-record-csi",
-    }
 }
 
 /// The namespaces of drivers that were adopted, by what is on record.

@@ -8,16 +8,20 @@ use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
 };
+use plan::{
+    ObjectId,
+    facts::{Facts, Vcenter, Workload},
+};
 use runtime::{build::BuildInfo, tasks::Tasks};
 use snafu::{ResultExt, Snafu};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    act::{Applied, KINDS},
+    applied::Applied,
     catalogs::Catalogs,
-    engine::surroundings,
-    facts::{Facts, ObjectId, Vcenter, Workload},
-    observe::{self, Stores, Surroundings},
+    cluster::Stores,
+    kinds::KINDS,
+    observe::{self, Surroundings, surroundings},
     vcenters::Vcenters,
 };
 

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use catalog::manifest::Object;
 use driver_config::credentials::Credentials;
 use k8s_openapi::ByteString;
+use plan::ObjectId;
 use runtime::build::BuildInfo;
 use snafu::{ResultExt, Snafu};
 use vsphere::{
@@ -14,7 +15,6 @@ use vsphere::{
 };
 
 use crate::{
-    facts::ObjectId,
     health_facts::Target,
     vcenters::{Wanted, connect},
 };

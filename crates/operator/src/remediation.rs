@@ -166,7 +166,7 @@ pub async fn made(hands: &Hands) -> Result<BTreeMap<String, Entry>, Error> {
 pub async fn undo(hands: &Hands, id: &str) -> Result<(), Error> {
     let history = History::of(hands);
     let entries = history.read().await.context(KubernetesSnafu)?;
-    let entry = entries.get(id).context(NoRecordSnafu { id, map: crate::names::REPAIRS })?.clone();
+    let entry = entries.get(id).context(NoRecordSnafu { id, map: plan::names::REPAIRS })?.clone();
     let cluster = &hands.cluster;
     match &entry.repair {
         Repair::SetDiskUuid { vcenter, vm, .. } => {

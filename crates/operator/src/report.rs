@@ -7,13 +7,17 @@ mod list;
 mod metrics;
 mod olm;
 mod rivals;
-mod status;
 mod vcenter;
 
 use kube::{
     Api, Client, Resource,
     api::{Patch, PatchParams},
     runtime::events::{Event, EventType, Recorder},
+};
+use plan::{
+    Plan,
+    facts::{Facts, Paged},
+    names,
 };
 use runtime::error_chain::error_chain;
 use serde_json::json;
@@ -25,10 +29,8 @@ pub use self::{
     metrics::OperatorMetrics,
     olm::Olm,
     rivals::{report as rivals, unconfirmed},
-    status::of as status,
     vcenter::report as vcenters,
 };
-use crate::{facts::Facts, health_facts::Paged, names, plan::Plan};
 
 /// Writes what changed since the last report. Returns whether anything did.
 pub async fn report(
@@ -42,7 +44,7 @@ pub async fn report(
     metrics.show(facts, plan);
     list::write(client, facts, listed).await?;
     let before = facts.config.status.clone().unwrap_or_default();
-    let after = status::of(facts, plan);
+    let after = plan::status(facts, plan);
     if before == after {
         return Ok(false);
     }

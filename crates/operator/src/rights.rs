@@ -29,10 +29,11 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
+use plan::names;
 use runtime::{checks::Check, error_chain::error_chain};
 use serde_json::json;
 
-use crate::{act, allowed_namespaces, names};
+use crate::{allowed_namespaces, kinds};
 
 /// How often it is asked again whether the rights are there by now.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -86,7 +87,7 @@ fn needed(home: &str, more_namespaces: &BTreeSet<String>) -> Vec<Right> {
         need(group, kind, &WATCH, "");
     }
     need("storage.k8s.io", "volumeattachments", &WATCH, "");
-    for (resource, namespaced) in act::KINDS.iter() {
+    for (resource, namespaced) in kinds::KINDS.iter() {
         let mut places: Vec<&str> =
             if *namespaced { allowed_namespaces::all().collect() } else { vec![""] };
         places.extend(more_namespaces.iter().filter(|_| *namespaced).map(String::as_str));

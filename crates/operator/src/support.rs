@@ -14,10 +14,9 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams},
 };
+use plan::names;
 use redaction::{REDACTED, SecretValue, SecretValues, is_secret_name, redact_text};
 use serde_json::{Value, json};
-
-use crate::names;
 
 /// Lines of each log.
 const LINES: i64 = 5000;

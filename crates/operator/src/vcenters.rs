@@ -6,6 +6,7 @@
 //! What may pass (a vCenter that restarts, a right that is given later) is tried again with growing
 //! pauses, on the same session where there is one.
 
+pub(crate) mod pace;
 pub(crate) mod refusal;
 
 use std::{
@@ -17,6 +18,7 @@ use std::{
 use api::{VsphereCloudConfigSpec, vsphere_cloud_config::RefusedLogin};
 use driver_config::credentials::Credential;
 use jiff::Timestamp;
+use plan::facts::{NodeVm, VcenterState};
 use runtime::{backoff::Backoff, build::BuildInfo};
 use tokio::{sync::watch, task::JoinSet};
 use vsphere::{
@@ -24,10 +26,8 @@ use vsphere::{
     inventory::{Datastore, Event, Inventory, Lookup, Object, Status},
 };
 
-use crate::{
-    facts::{NodeVm, VcenterState},
-    health_facts::{self, Audit, Question, Sights},
-};
+use self::pace::Answer;
+use crate::audit::{self, Audit, Question, Sights};
 
 /// After an audit, changes wait this long before they lead to another.
 const AUDIT_AGAIN_AFTER: Duration = Duration::from_secs(5);
@@ -101,9 +101,9 @@ pub struct Vcenters {
     /// Told when anything about any vCenter changed.
     changed: Arc<watch::Sender<()>>,
     /// Whose volumes are under an identity, as CNS said last.
-    pub(crate) asked: Option<crate::observe::Asked>,
+    pub(crate) asked: Option<Answer>,
     /// The identity the volumes were made under, as CNS said last.
-    pub(crate) inherited: Option<crate::observe::Inherited>,
+    pub(crate) inherited: Option<Answer>,
 }
 
 #[derive(Debug)]
@@ -421,7 +421,7 @@ fn builder(
 
 /// Watches the inventory and tells what becomes of it; asks beside that what cannot be watched.
 async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>> {
-    let selection = health_facts::selection().in_datacenters(told.wanted.spec.datacenter_names());
+    let selection = audit::selection().in_datacenters(told.wanted.spec.datacenter_names());
     let watch = client.watch(selection);
     let inventory = watch.inventory().clone();
     let mut events = inventory.events();
@@ -479,8 +479,7 @@ fn take(event: &Event, inventory: &Inventory, told: &Told) -> bool {
         },
         Event::Changed { before: Object::Vm(before), after: Object::Vm(after) } => {
             let tree = inventory.view();
-            let news =
-                health_facts::vm_facts(&tree, before) != health_facts::vm_facts(&tree, after);
+            let news = audit::vm_facts(&tree, before) != audit::vm_facts(&tree, after);
             drop(tree);
             news && machine(&after.reference)
         }
@@ -512,7 +511,7 @@ async fn audits(client: &Client, inventory: &Inventory, told: &Told) {
         let asked = question.wait_for(Option::is_some).await.ok().and_then(|asked| asked.clone());
         let Some(asked) = asked else { return std::future::pending().await };
         let sights = Sights::of(&inventory.view(), &asked.vms);
-        let audit = Box::pin(health_facts::audit(client, &sights, &asked)).await;
+        let audit = Box::pin(audit::audit(client, &sights, &asked)).await;
         let mut news = false;
         told.known.send_modify(|now| {
             let same = now.audit.as_ref().is_some_and(|before| before.says_the_same_as(&audit));

@@ -17,8 +17,6 @@ use rcgen::{
 use snafu::{ResultExt, Snafu};
 use x509_parser::pem::Pem;
 
-/// The Secret the webhook reads its certificate from.
-pub const SECRET: &str = "vsphere-webhook-certs";
 /// How long a certificate is good for.
 pub const LIFE: SignedDuration = SignedDuration::from_hours(24 * 365);
 /// A certificate that ends within this time is renewed.

@@ -17,11 +17,12 @@ use kube::{
     },
     core::Status,
 };
+use plan::ObjectId;
 use serde_json::{Value, json};
 use snafu::{OptionExt, ResultExt, Snafu};
 use tokio::time::{Instant, sleep};
 
-use crate::{act::KINDS, facts::ObjectId};
+use crate::kinds::KINDS;
 
 /// Under which what a user has written by us is known to the API server.
 pub const FIELD_MANAGER: &str = "vdoctl";

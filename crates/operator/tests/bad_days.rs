@@ -112,14 +112,14 @@ async fn a_secret_in_the_wrong_namespace(testbed: &Testbed) -> Process {
 
 /// The objects of a driver are an ApplySet of VDO: kubectl refuses to prune it as its own.
 async fn an_admin_prunes_with_kubectl(testbed: &Testbed) {
-    let id = operator::apply_set::id("vdo-record-csi", NAMESPACE);
-    let members = ListParams::default().labels(&format!("{}={id}", operator::apply_set::PART_OF));
+    let id = plan::apply_set::id("vdo-record-csi", NAMESPACE);
+    let members = ListParams::default().labels(&format!("{}={id}", plan::apply_set::PART_OF));
     let deployments = Api::<Deployment>::namespaced(testbed.client(), CSI);
     let found = deployments.list(&members).await.unwrap();
     assert!(found.iter().any(|one| one.name_any() == CONTROLLER), "{}", found.items.len());
     let maps = Api::<ConfigMap>::namespaced(testbed.client(), NAMESPACE);
     let parent = maps.get("vdo-record-csi").await.unwrap();
-    assert_eq!(parent.labels()[operator::apply_set::ID], id);
+    assert_eq!(parent.labels()[plan::apply_set::ID], id);
     let nothing = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "mine", "namespace": NAMESPACE}, "data": {},

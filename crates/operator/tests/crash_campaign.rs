@@ -271,7 +271,7 @@ impl Campaign {
             self.inject(faults[2], &mut random, WORK, &mut operator).await;
             self.until(&mut operator, &text("the controller has the password"), async || {
                 let secrets = Api::<Secret>::namespaced(testbed.client(), "kube-system");
-                let secret = secrets.get(operator::names::CPI_SECRET).await.unwrap();
+                let secret = secrets.get(plan::names::CPI_SECRET).await.unwrap();
                 let mut entries = secret.data.into_iter().flatten();
                 entries.any(|(_, value)| value.0 == password.as_bytes())
             })
@@ -451,7 +451,7 @@ fn content(object: DynamicObject) -> u64 {
 async fn inventory(testbed: &Testbed) -> Vec<String> {
     let labelled = ListParams::default().labels("app.kubernetes.io/managed-by=vdo");
     let mut all = Vec::new();
-    for resource in operator::act::kinds() {
+    for resource in operator::kinds::all() {
         let api = Api::<DynamicObject>::all_with(testbed.client(), &resource);
         for object in api.list(&labelled).await.unwrap().items {
             let namespace = object.metadata.namespace.clone().unwrap_or_default();

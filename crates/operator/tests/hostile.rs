@@ -403,7 +403,7 @@ async fn a_policy_removes_the_digest(testbed: &Testbed) {
     };
     let policies = of_kind("MutatingAdmissionPolicy", "mutatingadmissionpolicies");
     let bindings = of_kind("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings");
-    let digest = operator::names::DIGEST;
+    let digest = plan::names::DIGEST;
     let path = format!("/metadata/annotations/{}", digest.replace('/', "~1"));
     let group = "admissionregistration.k8s.io/v1";
     let policy = json!({

@@ -110,7 +110,7 @@ async fn one_vdoconfig_leads_to_running_drivers_with_the_rendered_configuration(
         "the cluster has zones"
     );
     assert_eq!(class.parameters.unwrap()["storagepolicyname"], POLICY);
-    let class = operator::facts::ObjectId {
+    let class = plan::ObjectId {
         api_version: "snapshot.storage.k8s.io/v1".into(),
         kind: "VolumeSnapshotClass".into(),
         namespace: String::new(),

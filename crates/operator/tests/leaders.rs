@@ -19,7 +19,7 @@ use kube::{
     Api,
     api::{ListParams, PostParams},
 };
-use operator::record::Record;
+use plan::record::Record;
 use runtime::lease::{Contender, Terms};
 use rustix::process::Signal;
 use serde_json::json;

@@ -51,7 +51,7 @@ async fn let_list(client: &Client, user: &str, resources: &[&str]) {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     });
     for object in [role, binding] {
-        let id = operator::facts::ObjectId::of(&catalog::manifest::Object(object.clone()));
+        let id = plan::ObjectId::of(&catalog::manifest::Object(object.clone()));
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let api: Api<DynamicObject> = operator::act::api_of(client, &id).unwrap();
         api.create(&PostParams::default(), &object).await.unwrap();

@@ -18,7 +18,7 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
 };
-use operator::webhook_certificates::{self, Pair};
+use operator::webhook_certificates::Pair;
 use serde_json::{Value, json};
 use testkit::{Node as NewNode, Permission, Process, Role, Vm, eventually};
 
@@ -59,7 +59,7 @@ fn foreign_webhook(old: &Pair) -> Vec<Value> {
     vec![
         json!({
             "apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": webhook_certificates::SECRET, "namespace": CSI}, "data": secret,
+            "metadata": {"name": plan::names::WEBHOOK_SECRET, "namespace": CSI}, "data": secret,
         }),
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -70,7 +70,7 @@ fn foreign_webhook(old: &Pair) -> Vec<Value> {
                     "metadata": {"labels": labels},
                     "spec": {
                         "containers": [{"name": "vsphere-webhook", "image": "registry.k8s.io/csi-vsphere/syncer:v3.3.1"}],
-                        "volumes": [{"name": "certs", "secret": {"secretName": webhook_certificates::SECRET}}],
+                        "volumes": [{"name": "certs", "secret": {"secretName": plan::names::WEBHOOK_SECRET}}],
                     },
                 },
             },
@@ -326,8 +326,7 @@ impl Fixture {
             deployments.get("vsphere-csi-webhook").await.unwrap().metadata.generation.unwrap()
         };
         let secrets = Api::<Secret>::namespaced(self.testbed.client(), CSI);
-        let secret =
-            async || secrets.get(webhook_certificates::SECRET).await.unwrap().data.unwrap();
+        let secret = async || secrets.get(plan::names::WEBHOOK_SECRET).await.unwrap().data.unwrap();
         let proposed = self.proposed("VDO-1610", |repair| !repair.automatic).await;
         assert!(proposed.refused.is_none(), "{proposed:?}");
         let (before, data) = (generation().await, secret().await);

@@ -16,7 +16,8 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use operator::{facts::ObjectId, install::Allowed};
+use operator::install::Allowed;
+use plan::ObjectId;
 use serde_json::{Value, json};
 use testkit::{User, eventually};
 

@@ -19,7 +19,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{EvictParams, ListParams, Patch, PatchParams},
 };
-use operator::facts::ObjectId;
+use plan::ObjectId;
 use serde_json::json;
 use testkit::{ControlPlane, Fate, Node, Nodes, eventually};
 use tokio::task::JoinSet;

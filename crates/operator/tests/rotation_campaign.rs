@@ -193,12 +193,12 @@ impl Campaign {
             drivers: [
                 Driver {
                     namespace: "kube-system",
-                    secret: operator::names::CPI_SECRET,
+                    secret: plan::names::CPI_SECRET,
                     started: Some((None, BTreeMap::new())),
                 },
                 Driver {
                     namespace: "vmware-system-csi",
-                    secret: operator::names::CSI_SECRET,
+                    secret: plan::names::CSI_SECRET,
                     started: None,
                 },
             ],

@@ -5,7 +5,8 @@ use std::{fmt, path::Path};
 use api::check::Mistake;
 use kube::core::Status;
 use miette::{NamedSource, SourceSpan};
-use operator::{facts::ObjectId, writing};
+use operator::writing;
+use plan::ObjectId;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, SeqAccess, Visitor},

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Drivers, Known, Node, Version};
+use super::{Drivers, Known, Node, Platform, Version};
 
 /// The Kubernetes side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,48 +29,6 @@ pub struct Cluster {
     pub network: Known<Network>,
     /// What OpenShift itself knows of vSphere; absent elsewhere.
     pub openshift: Known<Option<OpenShift>>,
-}
-
-/// Who made the cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Platform {
-    /// kubeadm, Cluster API and everything that looks like it.
-    #[default]
-    Kubernetes,
-    /// OpenShift.
-    OpenShift,
-    /// RKE2.
-    Rke2,
-    /// k3s.
-    K3s,
-    /// Talos.
-    Talos,
-    /// k0s.
-    K0s,
-    /// MicroK8s.
-    MicroK8s,
-}
-
-impl Platform {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Kubernetes,
-        Self::OpenShift,
-        Self::Rke2,
-        Self::K3s,
-        Self::Talos,
-        Self::K0s,
-        Self::MicroK8s,
-    ];
-
-    /// Where its kubelet keeps its files.
-    pub fn kubelet_path(self) -> &'static str {
-        match self {
-            Self::K0s => "/var/lib/k0s/kubelet",
-            Self::MicroK8s => "/var/snap/microk8s/common/var/lib/kubelet",
-            _ => "/var/lib/kubelet",
-        }
-    }
 }
 
 /// A lease somebody should renew.

@@ -17,6 +17,7 @@ mod inventory;
 mod known;
 mod node;
 mod operator;
+mod platform;
 mod storage;
 mod vcenter;
 mod version;
@@ -27,9 +28,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use cluster::{
-    AccessReview, Certificate, Cluster, Lease, Network, OpenShift, Platform, Webhook,
-};
+pub use cluster::{AccessReview, Certificate, Cluster, Lease, Network, OpenShift, Webhook};
 pub use driver::{Container, Driver, Drivers, Event, Pod, Waiting, Workload};
 pub use inventory::{
     Datacenter, Datastore, Host, HostGroup, Inventory, Nic, Policy, Power, ScsiController, Tag,
@@ -40,6 +39,7 @@ pub use node::{
     CsiEntry, Node, PLATFORM_LABEL, VSPHERE_LABEL, is_embedded_id, is_foreign_id, is_told_foreign,
 };
 pub use operator::{Acknowledged, CatalogState, Conflict, Operator};
+pub use platform::Platform;
 pub use storage::{
     Attachment, Claim, ClusterId, CnsVolume, Orphans, Snapshots, Storage, StorageClass, Volume,
 };

@@ -7,10 +7,9 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::events::{Event, EventType, Recorder},
 };
+use plan::{NodeWord, facts::Facts, names};
 use runtime::error_chain::error_chain;
 use serde_json::json;
-
-use crate::{facts::Facts, names, plan::NodeWord};
 
 /// Writes the words, and says so in events. What cannot be written is tried again in the next round.
 pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, words: &[NodeWord]) {

@@ -9,11 +9,11 @@ use kube::{
     Client,
     api::{DynamicObject, Patch, PatchParams},
 };
+use plan::{ObjectId, names};
 use serde_json::{Map, Value, json};
 use snafu::ResultExt;
 
 use super::{ApplySnafu, Error, NeverAppliedSnafu, NotRestartedSnafu, api_of};
-use crate::{facts::ObjectId, names};
 
 /// Restarts the pods, also where `unreachable` of them are on nodes that are down. Returns whether there
 /// was something to do.

@@ -4,7 +4,7 @@
 use catalog::manifest::Object;
 use kube::{Api, api::DynamicObject};
 
-use crate::observe::is_labelled;
+use crate::cluster::is_labelled;
 
 /// How the place of an object is taken that is about to be applied.
 pub(super) enum Standing {

@@ -11,13 +11,10 @@ use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
 };
+use plan::names;
 use serde_json::{Map, Value, json};
 
-use crate::names;
-
-/// Those who write into objects of others in the course of their duty.
-pub(super) const BYSTANDERS: [&str; 4] =
-    ["kube-controller-manager", "kube-scheduler", "kube-apiserver", "service-ca-operator"];
+use crate::applied::BYSTANDERS;
 
 /// Enters the fields of former owners as ours, if the object is there and we never applied it.
 pub(super) async fn take_over(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {

@@ -9,9 +9,8 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
+use plan::names;
 use serde_json::json;
-
-use crate::names;
 
 /// The ConfigMap beside the operator.
 const NAME: &str = "vdo-kept-catalog";

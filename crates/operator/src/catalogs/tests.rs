@@ -29,9 +29,9 @@ fn a_catalog_from_the_network_needs_a_signature_that_holds() {
 
     let mut catalogs = catalogs();
     catalogs.offer("url", newer().as_bytes(), &keys_of(&config(Some(&key))), Delivery::Network);
-    assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
+    assert_eq!(catalogs.trouble().unwrap().kind, CatalogTroubleKind::Untrusted);
     catalogs.offer("url", signed.as_bytes(), &keys_of(&config(Some(&other))), Delivery::Network);
-    assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
+    assert_eq!(catalogs.trouble().unwrap().kind, CatalogTroubleKind::Untrusted);
     assert_eq!(catalogs.current().serial, 1, "nothing of it is used");
 
     catalogs.offer("url", signed.as_bytes(), &keys_of(&config(Some(&key))), Delivery::Network);
@@ -44,11 +44,11 @@ fn a_catalog_put_into_the_cluster_by_hand_needs_none_unless_a_key_is_named() {
     let (key, _) = SigningKey::generate().unwrap();
     let mut catalogs = catalogs();
     catalogs.offer("map", newer().as_bytes(), &keys_of(&config(Some(&key))), Delivery::ConfigMap);
-    assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
+    assert_eq!(catalogs.trouble().unwrap().kind, CatalogTroubleKind::Untrusted);
     catalogs.offer("map", newer().as_bytes(), &keys_of(&config(None)), Delivery::ConfigMap);
     assert_eq!(catalogs.current().serial, 7);
     catalogs.offer("map", b"schema: 99", &keys_of(&config(None)), Delivery::ConfigMap);
-    assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Unreadable);
+    assert_eq!(catalogs.trouble().unwrap().kind, CatalogTroubleKind::Unreadable);
     assert_eq!(catalogs.current().serial, 7, "the one before stays in use");
 }
 
@@ -70,7 +70,7 @@ fn the_serial_never_goes_back_not_even_over_a_restart() {
     let mut after = catalogs();
     after.resume(&kept, None);
     assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, Delivery::Network));
-    assert_eq!(after.trouble().unwrap().kind, TroubleKind::RolledBack);
+    assert_eq!(after.trouble().unwrap().kind, CatalogTroubleKind::RolledBack);
     assert_eq!(after.current().serial, 1, "what VDO carries goes on");
     assert!(after.offer("url", signed(7, &key).as_bytes(), &keys, Delivery::Network));
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use health::facts::{CnsVolume, Known, Orphans, Snapshots, Storage};
 use jiff::Timestamp;
 
-use super::audit::{Audit, Disk};
+use crate::audit::{Audit, Disk};
 
 /// Handles of volumes, as small as can be: they are only compared.
 #[derive(Clone, Debug, Default)]
@@ -161,10 +161,7 @@ mod tests {
         Audit {
             at: Timestamp::from_second(at).unwrap(),
             asked: String::new(),
-            tls_probe: crate::health_facts::TlsProbe {
-                tls: Known::default(),
-                clock_ahead: nothing,
-            },
+            tls_probe: crate::audit::TlsProbe { tls: Known::default(), clock_ahead: nothing },
             sessions: Known::default(),
             services: BTreeMap::new(),
             grants: Known::default(),

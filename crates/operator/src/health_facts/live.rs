@@ -17,13 +17,15 @@ use api::{
 };
 use health::{
     Entry, Examination, Page, Report, Touched, View, VmRef,
-    facts::{
-        AccessReview, Attachment, Claim, Drivers, Facts, Known, Network, Node, Snapshots, Volume,
-    },
-    repair::{self, Proposal},
+    facts::{AccessReview, Attachment, Claim, Drivers, Facts, Known, Node, Snapshots, Volume},
+    repair,
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use plan::{
+    facts::{self, Health, Paged, VcenterState},
+    names,
+};
 
 pub(super) use self::changes::Concern;
 use self::{
@@ -34,15 +36,9 @@ use self::{
         volumes_now,
     },
 };
-use super::{
-    audit::{Audit, Domain, Question},
-    inventory::id,
-    site::Site,
-};
 use crate::{
-    facts::{self, VcenterState},
-    names,
-    observe::Stores,
+    audit::{Audit, Domain, Question, inventory::id},
+    cluster::{Stores, site::Site},
     vcenters::{Touches, Vcenters},
 };
 
@@ -60,41 +56,6 @@ const FIRST_ANSWERS: SignedDuration = SignedDuration::from_secs(60);
 const MOST_BYTES: usize = 700 * 1024;
 /// Of more objects of one finding only the names are listed.
 const MOST_TEXTS: usize = 2000;
-
-/// What the checks say, as far as plan and report need it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Health {
-    /// The findings a status can carry, worst first.
-    pub findings: Vec<Finding>,
-    /// Those that stop a step, all of them.
-    pub blockers: Vec<Finding>,
-    /// Whether a vCenter has not been asked everything yet: too early to say that nothing is wrong.
-    pub pending: bool,
-    /// Whether it is known of every vCenter which tags are attached to what.
-    pub tags_are_known: bool,
-    /// Nodes whose zone cannot be told because nobody may see the host of their machine, if zones are
-    /// asked for.
-    pub unplaced: BTreeSet<String>,
-    /// When the vCenters were last asked; the oldest answer counts.
-    pub audited: Option<Timestamp>,
-    /// What was last asked for by annotation and is answered by all vCenters.
-    pub checked: Option<String>,
-    /// What does not fit into a status.
-    pub paged: Option<Paged>,
-    /// What could be repaired.
-    pub repairs: Vec<Proposal>,
-    /// When to look again even if nothing changes.
-    pub due: Option<Timestamp>,
-    /// The network plugin, and the nodes without it.
-    pub network: Known<Network>,
-}
-
-/// All objects of all findings, by code, as text.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Paged {
-    /// By code.
-    pub pages: BTreeMap<String, String>,
-}
 
 /// The facts and what the checks found in them, kept up to date.
 #[derive(Debug, Default)]
@@ -577,10 +538,4 @@ fn cut(text: String, room: usize) -> String {
         kept.push('\n');
     }
     kept
-}
-
-/// How many findings of a severity nobody has acknowledged.
-pub(crate) fn open(findings: &[Finding], severity: Severity) -> usize {
-    let open = findings.iter().filter(|finding| finding.acknowledged.is_none());
-    open.filter(|finding| finding.severity == severity).count()
 }

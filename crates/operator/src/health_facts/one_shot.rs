@@ -9,8 +9,8 @@ use api::{VDOConfig, VsphereCloudConfig};
 use catalog::Driver as Which;
 use driver_config::credentials::Credentials;
 use health::facts::{
-    CatalogState, Cluster, ClusterId, CsiEntry, Drivers, Facts, Known, Network, Operator, Storage,
-    Vcenter, Wanted,
+    CatalogState, Cluster, ClusterId, CsiEntry, Drivers, Facts, Known, Network, Operator, Platform,
+    Storage, Vcenter, Wanted,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -20,34 +20,32 @@ use k8s_openapi::api::{
     storage::v1::{CSINode, StorageClass, VolumeAttachment},
 };
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
+use plan::names;
 use runtime::build::BuildInfo;
 use serde::de::DeserializeOwned;
 use vsphere::Error;
 
 use super::{
-    audit::{Audit, Domain, Question, Sights, audit},
-    cluster,
     compared::{Both, Handles, put},
-    crash_logs::Said,
-    inventory,
-    nodes::{self, Beside},
-    releases::Releases,
-    site::{self, Plugin, Site},
-    vcenter::{Described, password_expires},
-    volumes::{self, Attachments, Claimed},
+    kubernetes,
+    vcenter::Described,
     wanted::{acknowledged, both, wanted},
-    workloads::{self, Around},
 };
 use crate::{
-    engine,
-    facts::Platform,
-    followed, names,
-    observe::{
-        self,
-        nodes::Kept,
+    audit::{Audit, Domain, Question, Sights, audit, inventory},
+    cluster::{
+        access,
+        crash_logs::Said,
+        events,
+        nodes::{self, Beside, Kept},
+        password_expires,
         provenance::{Accounts, Binding, Permissions},
+        releases::Releases,
+        site::{self, Plugin, Site},
+        volumes::{self, Attachments, Claimed},
+        workloads::{self, Around},
     },
-    vcenters,
+    followed, observe, vcenters,
 };
 
 /// A vCenter to look at, and what came of connecting to it.
@@ -94,7 +92,7 @@ pub async fn collect_once(
         Some(config) => wanted(&config.spec, path),
         None => Wanted { read: seen.read.clone(), ..both(&names, path) },
     });
-    facts.cluster.kubelet_path = cluster::kubelet_path(seen.platform, &facts.wanted).into();
+    facts.cluster.kubelet_path = kubernetes::kubelet_path(seen.platform, &facts.wanted).into();
     facts.operator = Operator {
         acknowledged: seen.config.iter().flat_map(|config| acknowledged(&config.spec)).collect(),
         // Without an operator there is no catalog to refresh and nobody to fight with.
@@ -190,7 +188,7 @@ struct Seen {
 fn leave_out_cluster(facts: &mut Facts) {
     let reason = "no cluster was looked at";
     facts.cluster = Cluster {
-        platform: health::facts::Platform::default(),
+        platform: Platform::default(),
         version: Known::unknown(reason),
         kubelet_path: Known::unknown(reason),
         nodes: BTreeMap::new().into(),
@@ -259,8 +257,8 @@ async fn look_at_cluster(client: &Client, namespace: &str, facts: &mut Facts) ->
     let version = client.apiserver_version().await;
     let version = version.map(|version| version.git_version);
     let platform = match &version {
-        Ok(version) => engine::platform_once(client, version).await.unwrap_or(Platform::Vanilla),
-        Err(_) => Platform::Vanilla,
+        Ok(version) => observe::platform_once(client, version).await.unwrap_or_default(),
+        Err(_) => Platform::default(),
     };
     let site = Site::read(client).await;
     let kubernetes = version.as_ref().ok().and_then(|version| version.parse().ok());
@@ -270,9 +268,9 @@ async fn look_at_cluster(client: &Client, namespace: &str, facts: &mut Facts) ->
     });
     let sets = all(Api::<DaemonSet>::all(client.clone())).await;
     facts.cluster = Cluster {
-        platform: cluster::platform(platform),
+        platform,
         version: match version {
-            Ok(version) => cluster::version(&version),
+            Ok(version) => kubernetes::version(&version),
             Err(error) => Known::unknown(&observe_reason(&error)),
         },
         kubelet_path: platform.kubelet_path().to_owned().into(),
@@ -281,7 +279,7 @@ async fn look_at_cluster(client: &Client, namespace: &str, facts: &mut Facts) ->
         drivers: look_at_drivers(client, sets, facts.now, &site, kubernetes).await,
         leases: look_at_leases(client).await,
         webhooks: site.webhooks(),
-        access: cluster::access(client).await,
+        access: access::access(client).await,
         openshift: site.openshift(),
     };
     facts.storage = look_at_storage(client).await;
@@ -309,7 +307,7 @@ async fn followed_config(
 
 async fn look_at_leases(client: &Client) -> Known<Vec<health::facts::Lease>> {
     let mut found = Vec::new();
-    for (name, _) in cluster::LEASES {
+    for (name, _) in events::LEASES {
         match site::lease(client, name).read(false).await {
             Known::Known(leases) => found.extend(leases.into_values()),
             Known::Unknown { reason } => return Known::Unknown { reason },
@@ -403,7 +401,7 @@ async fn look_at_drivers(
         pods.extend(found.get().cloned().unwrap_or_default());
         let found = all(Api::<Event>::namespaced(client.clone(), home)).await;
         let found = found.get().cloned().unwrap_or_default();
-        warnings.extend(found.iter().filter_map(cluster::warning));
+        warnings.extend(found.iter().filter_map(events::warning));
     }
     let said = Said::by(client, workloads::of_drivers(&parts, pods.iter())).await;
     let catalog = catalog::embedded();
@@ -465,7 +463,7 @@ async fn look_at_storage(client: &Client) -> Storage {
         let namespace = claim.name.split('/').next().unwrap_or_default();
         let events = all(Api::<Event>::namespaced(client.clone(), namespace)).await;
         let events = events.get().cloned().unwrap_or_default();
-        let mut warnings = events.iter().filter_map(cluster::warning);
+        let mut warnings = events.iter().filter_map(events::warning);
         let last = warnings.rfind(|warning| warning.object == claim.name);
         claim.message = last.map(|warning| warning.event.message).unwrap_or_default();
     }

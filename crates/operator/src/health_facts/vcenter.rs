@@ -1,13 +1,12 @@
 //! One vCenter, as the checks see it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use health::facts::{About, Inventory, Known, Login, Reach, Tls, Vcenter, Version};
-use jiff::{Timestamp, civil::Date, tz::TimeZone};
+use jiff::Timestamp;
 use vsphere::{AboutInfo, Client, Error, LoginRefusal};
 
-use super::audit::Audit;
-use crate::names;
+use crate::audit::{Audit, inventory};
 
 /// What a VsphereCloudConfig says of a vCenter.
 #[derive(Clone, Debug, Default)]
@@ -126,43 +125,12 @@ impl Described {
     }
 }
 
-/// When a password expires, as somebody noted it on the Secret that holds it; none if nobody did.
-pub(crate) fn password_expires(annotations: &BTreeMap<String, String>) -> Known<Option<Timestamp>> {
-    let Some(noted) = annotations.get(names::PASSWORD_EXPIRES) else {
-        return Known::Known(None);
-    };
-    let day = || noted.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok();
-    let moment = noted.parse().ok().or_else(|| Some(day()?.timestamp()));
-    match moment {
-        Some(moment) => Known::Known(Some(moment)),
-        None => Known::unknown(&format!("{} of its Secret is no date", names::PASSWORD_EXPIRES)),
-    }
-}
-
 fn about(about: &AboutInfo) -> Known<About> {
     match about.version.parse::<Version>() {
         Ok(_) => Known::Known(About {
-            version: super::inventory::version(Some(&about.version), Some(&about.api_version)),
+            version: inventory::version(Some(&about.version), Some(&about.api_version)),
             instance_uuid: about.instance_uuid.clone().unwrap_or_default(),
         }),
         Err(reason) => Known::Unknown { reason },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_password_is_a_day_or_a_moment_or_unknown() {
-        let noted = |text: &str| {
-            let all = BTreeMap::from([(names::PASSWORD_EXPIRES.to_owned(), text.to_owned())]);
-            password_expires(&all)
-        };
-        let day = "2027-01-31T00:00:00Z".parse().unwrap();
-        assert_eq!(noted("2027-01-31"), Known::Known(Some(day)));
-        assert_eq!(noted("2027-01-31T01:00:00+01:00"), Known::Known(Some(day)));
-        assert_eq!(password_expires(&BTreeMap::new()), Known::Known(None));
-        assert!(noted("next year").reason().unwrap().contains("is no date"));
     }
 }

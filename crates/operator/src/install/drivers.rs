@@ -1,21 +1,17 @@
-//! What the releases of the embedded catalog consist of: the names of their objects, and the rules of
-//! their roles.
+//! The rules of the roles of all releases of the embedded catalog.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::LazyLock,
 };
 
-use catalog::manifest::{self, Object, Profile, profile};
+use catalog::manifest::Object;
+use plan::written_names::objects_of_every_release;
 use serde_json::{Value, json};
-
-/// Workloads that the charts of others install, and that VDO adopts under these names.
-const OF_CHARTS: [&str; 2] = ["rancher-vsphere-cpi-cloud-controller-manager", "vsphere-cpi"];
 
 /// All releases together, on every platform.
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
-    names: BTreeMap<String, BTreeSet<String>>,
     /// The rules of their ClusterRoles, but for `secrets_everywhere`.
     pub(super) cluster_rules: Vec<Value>,
     /// The rules of their Roles.
@@ -26,7 +22,7 @@ pub(super) struct Drivers {
 
 impl Drivers {
     pub(super) fn of_catalog() -> &'static Self {
-        static ALL: LazyLock<Drivers> = LazyLock::new(|| Drivers::of(&rendered()));
+        static ALL: LazyLock<Drivers> = LazyLock::new(|| Drivers::of(&objects_of_every_release()));
         &ALL
     }
 
@@ -35,8 +31,6 @@ impl Drivers {
         let (mut cluster, mut namespace, mut secrets) =
             (Grants::default(), Grants::default(), Grants::default());
         for object in objects {
-            let names = drivers.names.entry(object.kind().to_owned()).or_default();
-            names.insert(object.name().to_owned());
             for grant in grants(object) {
                 let everywhere = object.kind() == "ClusterRole";
                 let about_secrets = grant.resource.split('/').next() == Some("secrets");
@@ -47,40 +41,11 @@ impl Drivers {
                 }
             }
         }
-        for kind in ["Deployment", "DaemonSet"] {
-            let names = drivers.names.entry(kind.to_owned()).or_default();
-            names.extend(OF_CHARTS.map(str::to_owned));
-        }
         drivers.cluster_rules = cluster.rules();
         drivers.namespace_rules = namespace.rules();
         drivers.secrets_everywhere = secrets.rules();
         drivers
     }
-
-    /// The names of all objects of a kind.
-    pub(super) fn names(&self, kind: &str) -> &BTreeSet<String> {
-        static NONE: BTreeSet<String> = BTreeSet::new();
-        self.names.get(kind).unwrap_or(&NONE)
-    }
-}
-
-/// Every object that any release of the catalog has.
-fn rendered() -> Vec<Object> {
-    let mut all = Vec::new();
-    for release in &catalog::embedded().releases {
-        for distribution in [profile::Distribution::Vanilla, profile::Distribution::OpenShift] {
-            let mut everything =
-                Profile::new(catalog::version::KubernetesVersion { major: 1, minor: 36, patch: 0 });
-            everything.distribution = distribution;
-            everything.windows_nodes = true;
-            everything.topology = true;
-            everything.csi.snapshots = Some(profile::Snapshots { crds: true, controller: true });
-            everything.csi.webhook = Some(profile::Webhook { ca_bundle: String::new() });
-            let rendered = manifest::render(release, &everything);
-            all.extend(rendered.map(|rendered| rendered.objects).unwrap_or_default());
-        }
-    }
-    all
 }
 
 /// One resource of a rule.
@@ -164,21 +129,5 @@ mod tests {
             [granted(&["events", "pods"], &["get"]), granted(&["nodes"], &["get", "list"])];
         assert_eq!(drivers.cluster_rules, wanted);
         assert_eq!(drivers.secrets_everywhere, [granted(&["secrets"], &["get"])]);
-    }
-
-    #[test]
-    fn every_release_of_the_catalog_is_rendered() {
-        let drivers = Drivers::of_catalog();
-        for (kind, name) in [
-            ("DaemonSet", "vsphere-csi-node"),
-            ("DaemonSet", "vsphere-csi-node-windows"),
-            ("DaemonSet", "vsphere-cloud-controller-manager"),
-            ("Deployment", "vsphere-csi-controller"),
-            ("Deployment", "snapshot-controller"),
-            ("ClusterRole", "vsphere-csi-node-scc"),
-            ("ValidatingWebhookConfiguration", "validation.csi.vsphere.vmware.com"),
-        ] {
-            assert!(drivers.names(kind).contains(name), "{kind} {name}");
-        }
     }
 }

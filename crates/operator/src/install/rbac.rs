@@ -12,10 +12,11 @@
 
 use std::collections::BTreeSet;
 
+use plan::{names, written_names};
 use serde_json::{Value, json};
 
 use super::{Allowed, NAME, NAMESPACE, drivers::Drivers};
-use crate::{health_facts, names, webhook_certificates};
+use crate::cluster;
 
 /// Nothing binds it until an admin does.
 const CSI_NODES: &str = api::CSI_NODES_ROLE;
@@ -36,10 +37,10 @@ const WRITE: [&str; 3] = ["create", "patch", "delete"];
 pub(super) fn objects(allowed: &Allowed, namespaces: &BTreeSet<&str>) -> Vec<Value> {
     let drivers = Drivers::of_catalog();
     let mut all = Vec::new();
-    all.extend(cluster_role(NAME, &cluster_rules(drivers)));
+    all.extend(cluster_role(NAME, &cluster_rules()));
     all.extend(cluster_role(HELD, &drivers.cluster_rules));
     for namespace in namespaces {
-        let mut rules = driver_namespace_rules(drivers, allowed, namespace);
+        let mut rules = driver_namespace_rules(allowed, namespace);
         if *namespace == names::KUBE_SYSTEM {
             rules.extend(cluster_lease_rules());
         }
@@ -55,11 +56,6 @@ pub(super) fn objects(allowed: &Allowed, namespaces: &BTreeSet<&str>) -> Vec<Val
     all
 }
 
-/// Whether the shipped rules let the operator write an object of this name where drivers usually are.
-pub fn is_known(kind: &str, name: &str) -> bool {
-    Drivers::of_catalog().names(kind).contains(name) || written(kind).contains(name)
-}
-
 fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
 }
@@ -72,7 +68,7 @@ fn owned(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn cluster_rules(drivers: &Drivers) -> Vec<Value> {
+fn cluster_rules() -> Vec<Value> {
     let storage = &["storage.k8s.io"];
     let mut rules = vec![
         rule(
@@ -98,15 +94,20 @@ fn cluster_rules(drivers: &Drivers) -> Vec<Value> {
         rule(&["cns.vmware.com"], &["csinodetopologies"], &READ),
         rule(&["snapshot.storage.k8s.io"], &["volumesnapshotcontents"], &READ),
         rule(&["config.openshift.io"], &["infrastructures"], &READ),
-        named(&[""], &["configmaps"], &READ, &owned(&health_facts::site::CONFIG_MAPS)),
+        named(&[""], &["configmaps"], &READ, &owned(&cluster::site::CONFIG_MAPS)),
         named(
             &["coordination.k8s.io"],
             &["leases"],
             &READ,
-            &owned(&health_facts::cluster::lease_names()),
+            &owned(&cluster::events::lease_names()),
         ),
         rule(&[""], &["namespaces"], &READ),
-        named(&[""], &["namespaces"], &["create", "patch"], drivers.names("Namespace")),
+        named(
+            &[""],
+            &["namespaces"],
+            &["create", "patch"],
+            written_names::of_releases("Namespace"),
+        ),
         rule(storage, &["csidrivers", "storageclasses"], &READ),
         // Their names are the admin's. They are never deleted.
         rule(storage, &["storageclasses"], &["create", "patch"]),
@@ -116,25 +117,40 @@ fn cluster_rules(drivers: &Drivers) -> Vec<Value> {
             &["get", "create", "patch"],
             &owned(&[names::SNAPSHOT_CLASS]),
         ),
-        named(storage, &["csidrivers"], &WRITE, drivers.names("CSIDriver")),
+        named(storage, &["csidrivers"], &WRITE, written_names::of_releases("CSIDriver")),
     ];
-    rules.extend(definition_rules(drivers));
+    rules.extend(definition_rules());
     rules
 }
 
 /// Definitions, webhooks and cluster roles.
-fn definition_rules(drivers: &Drivers) -> [Value; 8] {
+fn definition_rules() -> [Value; 8] {
     let (definitions, webhooks) = (&["apiextensions.k8s.io"], &["admissionregistration.k8s.io"]);
     let (crds, hooks) = (&["customresourcedefinitions"], &["validatingwebhookconfigurations"]);
     [
         rule(definitions, crds, &READ),
-        named(definitions, crds, &["create", "patch"], drivers.names("CustomResourceDefinition")),
+        named(
+            definitions,
+            crds,
+            &["create", "patch"],
+            written_names::of_releases("CustomResourceDefinition"),
+        ),
         rule(webhooks, hooks, &READ),
-        named(webhooks, hooks, &WRITE, drivers.names("ValidatingWebhookConfiguration")),
+        named(
+            webhooks,
+            hooks,
+            &WRITE,
+            written_names::of_releases("ValidatingWebhookConfiguration"),
+        ),
         rule(&RBAC, &["clusterroles", "clusterrolebindings"], &READ),
-        named(&RBAC, &["clusterroles"], &WRITE, drivers.names("ClusterRole")),
-        named(&RBAC, &["clusterroles"], &["bind"], drivers.names("ClusterRole")),
-        named(&RBAC, &["clusterrolebindings"], &WRITE, drivers.names("ClusterRoleBinding")),
+        named(&RBAC, &["clusterroles"], &WRITE, written_names::of_releases("ClusterRole")),
+        named(&RBAC, &["clusterroles"], &["bind"], written_names::of_releases("ClusterRole")),
+        named(
+            &RBAC,
+            &["clusterrolebindings"],
+            &WRITE,
+            written_names::of_releases("ClusterRoleBinding"),
+        ),
     ]
 }
 
@@ -150,7 +166,7 @@ const PARTS: [(&str, &str, &str); 7] = [
 ];
 
 /// In a namespace of drivers. Where an admin lets VDO adopt drivers, their names are not known.
-fn driver_namespace_rules(drivers: &Drivers, allowed: &Allowed, namespace: &str) -> Vec<Value> {
+fn driver_namespace_rules(allowed: &Allowed, namespace: &str) -> Vec<Value> {
     let open = allowed.namespaces.contains(namespace);
     let mut rules = vec![
         rule(&[""], &["serviceaccounts", "configmaps", "secrets", "services"], &READ),
@@ -160,8 +176,8 @@ fn driver_namespace_rules(drivers: &Drivers, allowed: &Allowed, namespace: &str)
         rule(&[""], &["pods/log"], &["get"]),
     ];
     for (group, resource, kind) in PARTS {
-        let mut names = drivers.names(kind).clone();
-        names.extend(written(kind));
+        let mut names = written_names::of_releases(kind).clone();
+        names.extend(written_names::settings_and_secrets(kind));
         names.extend(allowed.names.get(kind).into_iter().flatten().cloned());
         rules.push(if open {
             rule(&[group], &[resource], &WRITE)
@@ -169,9 +185,9 @@ fn driver_namespace_rules(drivers: &Drivers, allowed: &Allowed, namespace: &str)
             named(&[group], &[resource], &WRITE, &names)
         });
     }
-    rules.push(named(&RBAC, &["roles"], &WRITE, drivers.names("Role")));
-    rules.push(named(&RBAC, &["rolebindings"], &WRITE, drivers.names("RoleBinding")));
-    let mut granted = drivers.names("Role").clone();
+    rules.push(named(&RBAC, &["roles"], &WRITE, written_names::of_releases("Role")));
+    rules.push(named(&RBAC, &["rolebindings"], &WRITE, written_names::of_releases("RoleBinding")));
+    let mut granted = written_names::of_releases("Role").clone();
     granted.insert(AUTHENTICATION.to_owned());
     rules.push(named(&RBAC, &["roles"], &["bind"], &granted));
     if open || namespace == names::CSI_NAMESPACE {
@@ -180,25 +196,6 @@ fn driver_namespace_rules(drivers: &Drivers, allowed: &Allowed, namespace: &str)
     }
     rules
 }
-
-/// Names of what the operator itself writes for a driver.
-fn written(kind: &str) -> BTreeSet<String> {
-    match kind {
-        // By upstream's manifests, the Go VDO, and the chart of Rancher.
-        "ConfigMap" => {
-            owned(&["vsphere-cloud-config", "cloud-config", "rancher-vsphere-cpi-cloud-config"])
-        }
-        "Secret" => {
-            let settings = [names::CPI_SECRET, names::CSI_SECRET, webhook_certificates::SECRET];
-            owned(&settings).into_iter().chain(owned(&PULL_SECRETS)).collect()
-        }
-        _ => BTreeSet::new(),
-    }
-}
-
-/// The names that a Secret of spec.images.pullSecrets may have without another `vdoctl deploy`: those of
-/// the samples and of the documentation.
-const PULL_SECRETS: [&str; 2] = ["registry", "vdo-pull-secret"];
 
 /// In `kube-system`: the Lease that all installations share. A right to create cannot be limited by name.
 fn cluster_lease_rules() -> [Value; 2] {

@@ -10,21 +10,16 @@ use api::VDOConfig;
 use health::facts::Known;
 use vsphere::cns::{QueryFilter, Volume};
 
-use super::{
-    Stores,
-    pace::{self, Inputs, Pace},
+use crate::{
+    cluster::Stores,
+    vcenters::{
+        Vcenters,
+        pace::{self, Answer, Inputs, Pace},
+    },
 };
-use crate::vcenters::Vcenters;
 
 /// How long one vCenter may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What was answered last.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pace: Pace,
-    claims: Result<Vec<String>, String>,
-}
 
 /// Claims of others with volumes under this identity, in the vCenters of these names; an error says
 /// why it is not known.
@@ -38,7 +33,7 @@ pub(super) async fn of(
     let question = pace::question(vcenters, config, names, id);
     let inputs = Inputs { question, volumes: stores.volumes.revision() };
     if let Some(asked) = vcenters.asked.as_ref().filter(|asked| asked.pace.holds(inputs)) {
-        return asked.claims.clone();
+        return asked.result.clone();
     }
     // Told at once when that changes, so not remembered.
     let away = |name: &&String| vcenters.known(name).and_then(|known| known.client).is_none();
@@ -51,7 +46,7 @@ pub(super) async fn of(
     }
     let blocks = !claims.as_ref().is_ok_and(Vec::is_empty);
     let pace = Pace::after(vcenters.asked.as_ref().map(|asked| &asked.pace), inputs, blocks);
-    vcenters.asked = Some(Asked { pace, claims: claims.clone() });
+    vcenters.asked = Some(Answer { pace, result: claims.clone() });
     claims
 }
 

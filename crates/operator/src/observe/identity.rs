@@ -7,9 +7,9 @@ use catalog::Driver;
 use driver_config::{SecretText, cpi::CpiConfig, csi::CsiConfig};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
-
-use crate::{
-    facts::{ClusterId, InUse, Make, ObjectId, Task, Told, Workload},
+use plan::{
+    ObjectId,
+    facts::{ClusterId, InUse, Make, Task, Told, Workload},
     names,
 };
 

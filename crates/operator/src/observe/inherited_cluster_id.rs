@@ -9,23 +9,18 @@ use api::VDOConfig;
 use health::facts::Known;
 use vsphere::cns::{QueryFilter, Volume, VolumeId};
 
-use super::{
-    Stores,
-    pace::{self, Inputs, Pace},
+use crate::{
+    cluster::Stores,
+    vcenters::{
+        Vcenters,
+        pace::{self, Answer, Inputs, Pace},
+    },
 };
-use crate::vcenters::Vcenters;
 
 /// How long one vCenter may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// So many volumes are asked about at once.
 const AT_ONCE: usize = 500;
-
-/// What was answered last.
-#[derive(Debug)]
-pub(crate) struct Inherited {
-    pace: Pace,
-    ids: Result<Vec<String>, String>,
-}
 
 /// The identities of the volumes that are here, in the vCenters of these names; none if there are no
 /// volumes, or CNS knows none of them. An error says why they are not known.
@@ -40,7 +35,7 @@ pub(super) async fn of(
     let question = pace::question(vcenters, config, names, volumes);
     let inputs = Inputs { question, volumes };
     if let Some(known) = vcenters.inherited.as_ref().filter(|known| known.pace.holds(inputs)) {
-        return known.ids.clone();
+        return known.result.clone();
     }
     let handles = match stores.volumes.read(|volumes| {
         // A handle of the in-tree provider is a path, which CNS does not know.
@@ -65,7 +60,7 @@ pub(super) async fn of(
     }
     let blocks = !ids.as_ref().is_ok_and(|ids| ids.len() <= 1);
     let pace = Pace::after(vcenters.inherited.as_ref().map(|known| &known.pace), inputs, blocks);
-    vcenters.inherited = Some(Inherited { pace, ids: ids.clone() });
+    vcenters.inherited = Some(Answer { pace, result: ids.clone() });
     ids
 }
 

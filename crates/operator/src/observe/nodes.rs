@@ -1,124 +1,12 @@
 //! The nodes, and where their machines are.
 
-use std::borrow::Cow;
+use health::facts::{VSPHERE_LABEL, is_told_foreign};
+use plan::facts::Node;
 
-use health::facts::{PLATFORM_LABEL, VSPHERE_LABEL, is_told_foreign};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node as Seen;
-use kube::ResourceExt;
-
-use super::Stores;
 use crate::{
-    facts::{Node, Platform},
-    names,
+    cluster::{Stores, nodes::Kept},
     vcenters::Vcenters,
 };
-
-/// The labels by which control-plane nodes are known: Kubernetes' own, the one it had before, Rancher's
-/// and MicroK8s'.
-const CONTROL_PLANE: [&str; 4] = [
-    "node-role.kubernetes.io/control-plane",
-    "node-role.kubernetes.io/master",
-    "node-role.kubernetes.io/controlplane",
-    "node.kubernetes.io/microk8s-controlplane",
-];
-/// Labels the checks look at.
-const LABELS: [&str; 6] = [
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    PLATFORM_LABEL,
-    VSPHERE_LABEL,
-];
-/// The annotation in which kubelet says which address it was told to use.
-const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
-/// What a kubelet evicts pods for.
-const PRESSURES: [&str; 3] = ["DiskPressure", "MemoryPressure", "PIDPressure"];
-/// What kubelet says of a node it has no network for.
-const NO_NETWORK: &str = "network";
-
-/// What is kept of a node. There may be thousands, and the object itself is large.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Kept {
-    /// When it joined.
-    pub(crate) created: Timestamp,
-    /// Whether its kubelet says that all is well.
-    pub(crate) ready: bool,
-    /// Since when it says so, or does not.
-    pub(crate) since: Option<Timestamp>,
-    /// Whether its kubelet says that it has no network.
-    pub(crate) without_network: bool,
-    /// The label that makes it one of the control plane, if it is.
-    pub(crate) control_plane: Option<&'static str>,
-    /// The platform it tells of, if it does.
-    pub(crate) platform: Option<Platform>,
-    /// `linux` or `windows`.
-    pub(crate) os: Cow<'static, str>,
-    /// `spec.providerID`.
-    pub(crate) provider_id: Option<Box<str>>,
-    /// `status.nodeInfo.systemUUID`.
-    pub(crate) system_uuid: Box<str>,
-    /// The address kubelet was told to use.
-    pub(crate) provided_ip: Option<Box<str>>,
-    /// Kubelet's version, as it writes it.
-    pub(crate) kubelet: Box<str>,
-    /// What its kubelet is short of, if it is: it evicts pods for it.
-    pub(crate) pressure: Option<&'static str>,
-    /// Whether VDO itself has said of it that it is no machine of vSphere.
-    pub(crate) left_out: bool,
-    /// Its taints: key and effect.
-    pub(crate) taints: Box<[(String, String)]>,
-    /// The labels the checks look at.
-    pub(crate) labels: Box<[(&'static str, Box<str>)]>,
-}
-
-impl Kept {
-    pub(crate) fn of(node: &Seen) -> Self {
-        let status = node.status.as_ref();
-        let spec = node.spec.as_ref();
-        let info = status.and_then(|status| status.node_info.as_ref());
-        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-        let since = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
-        let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-        let labels = LABELS.into_iter().filter_map(|label| {
-            let value = node.labels().get(label)?;
-            Some((label, value.as_str().into()))
-        });
-        let created = node.metadata.creation_timestamp.as_ref();
-        Self {
-            created: created.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-            ready: ready.is_some_and(|condition| condition.status == "True"),
-            since,
-            without_network: ready.is_some_and(|condition| {
-                let says = |text: &str| text.to_ascii_lowercase().contains(NO_NETWORK);
-                condition.status == "False" && condition.message.as_deref().is_some_and(says)
-            }),
-            control_plane: CONTROL_PLANE
-                .into_iter()
-                .find(|label| node.labels().contains_key(*label)),
-            platform: Platform::told_by_node(node),
-            os: match info.map_or("", |info| &info.operating_system) {
-                "linux" => Cow::Borrowed("linux"),
-                other => Cow::Owned(other.to_owned()),
-            },
-            provider_id: spec
-                .and_then(|spec| spec.provider_id.as_deref())
-                .filter(|id| !id.is_empty())
-                .map(Into::into),
-            system_uuid: info.map_or("", |info| &info.system_uuid).into(),
-            provided_ip: node.annotations().get(PROVIDED_IP).map(|told| told.as_str().into()),
-            kubelet: info.map_or("", |info| &info.kubelet_version).into(),
-            pressure: PRESSURES.into_iter().find(|pressure| {
-                conditions.iter().any(|c| c.type_ == *pressure && c.status == "True")
-            }),
-            left_out: node.annotations().contains_key(names::LEFT_OUT),
-            taints: taints.iter().map(|taint| (taint.key.clone(), taint.effect.clone())).collect(),
-            labels: labels.collect(),
-        }
-    }
-}
 
 pub(super) fn of(stores: &Stores, vcenters: &Vcenters) -> Vec<Node> {
     stores.nodes(|nodes| {

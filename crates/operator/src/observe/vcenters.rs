@@ -10,12 +10,14 @@ use driver_config::credentials::{Credential, Credentials};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt};
-use runtime::error_chain::error_chain;
-
-use super::Stores;
-use crate::{
+use plan::{
     facts::{Vcenter, VcenterState},
     names,
+};
+use runtime::error_chain::error_chain;
+
+use crate::{
+    cluster::Stores,
     vcenters::{Vcenters, Wanted, refusal},
 };
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
+use plan::names;
 use serde_json::{Value, json};
 
 use super::{Error, patch};
-use crate::names;
 
 /// Adds the switches that are missing; one that somebody set is theirs.
 pub(super) async fn add(

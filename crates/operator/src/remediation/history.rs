@@ -9,12 +9,12 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
+use plan::names;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use snafu::ResultExt;
 
 use super::{Error, Hands, KeepSnafu};
-use crate::names;
 
 /// Bytes of records that are kept; a ConfigMap takes a little more. Of the oldest beyond that nothing is
 /// known any more.

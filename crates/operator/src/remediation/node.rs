@@ -8,11 +8,12 @@ use kube::{
     Api, Client, ResourceExt,
     api::{EvictParams, ListParams},
 };
+use plan::names;
 use serde_json::{Value, json};
 use snafu::{OptionExt, ResultExt};
 
 use super::{AttachedSnafu, ChangedSnafu, Error, KubernetesSnafu, patch};
-use crate::{names, observe};
+use crate::cluster;
 
 /// Taints a node that the cloud provider has not seen.
 pub(super) async fn taint(client: &Client, name: &str) -> Result<(), Error> {
@@ -130,6 +131,6 @@ fn is_node_driver(pod: &Pod) -> bool {
     let owned = pod.metadata.owner_references.iter().flatten();
     registers
         && owned.into_iter().any(|owner| {
-            owner.kind == "DaemonSet" && observe::belongs_to(pod, "DaemonSet", &owner.name)
+            owner.kind == "DaemonSet" && cluster::belongs_to(pod, "DaemonSet", &owner.name)
         })
 }

@@ -4,12 +4,12 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
 };
+use plan::names;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use snafu::ResultExt;
 
 use super::{Error, KubernetesSnafu};
-use crate::names;
 
 /// How often an object that changes under our hands is looked at again.
 const TRIES: usize = 5;

@@ -18,16 +18,12 @@ use kube::{
     Client, Resource, ResourceExt,
     runtime::events::{Event, EventType, Recorder},
 };
+use plan::{facts::Facts, names};
 use runtime::error_chain::error_chain;
 use tokio::time::Instant;
 
 use super::{Entry, Error, Hands, History, carry_out, undo};
-use crate::{
-    facts::{Facts, Platform},
-    health_facts::cluster::is_allowed,
-    names,
-    vcenters::Vcenters,
-};
+use crate::{cluster::access::is_allowed, vcenters::Vcenters};
 
 /// A repair that did not help, or could not be made, is tried again after this time.
 const AGAIN: Duration = Duration::from_mins(10);
@@ -226,7 +222,7 @@ fn is_of_platform(facts: &Facts, repair: &Repair) -> bool {
             | Repair::RenewWebhookCertificate { .. }
             | Repair::SetFeatures { .. }
     );
-    driver && facts.cluster.platform == Platform::OpenShift { owns_drivers: true }
+    driver && facts.cluster.owns_drivers
 }
 
 fn tell(proposal: &Proposal, error: Option<&Error>) -> Event {

@@ -12,11 +12,12 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
+use plan::names;
 use serde_json::{Value, json};
 use snafu::{OptionExt, ResultExt};
 
 use super::{CertificateSnafu, ChangedSnafu, Error, KubernetesSnafu, OursSnafu, patch};
-use crate::{names, webhook_certificates::Pair};
+use crate::webhook_certificates::Pair;
 
 /// The annotation that `kubectl rollout restart` sets.
 const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";

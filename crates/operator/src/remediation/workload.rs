@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use health::repair::Moved;
 use kube::{Client, ResourceExt, api::DynamicObject};
+use plan::{ObjectId, names};
 use serde_json::{Value, json};
 use snafu::OptionExt;
 
 use super::{ChangedSnafu, Error, OursSnafu, patch};
-use crate::{act, facts::ObjectId, names};
+use crate::act;
 
 /// Lets containers of a workload pull their images from elsewhere, in one change. A container that has
 /// another image than was seen is left alone. What VDO itself installed is not touched: it would be put

@@ -10,12 +10,10 @@ use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
+use plan::names;
 use serde_json::json;
 
-use crate::{
-    catalogs::{self, Catalogs, Trouble, TroubleKind},
-    names,
-};
+use crate::catalogs::{self, Catalogs};
 
 /// Writes which catalog is in use, and why a catalog on offer is not.
 pub async fn report(

@@ -6,8 +6,10 @@ use kube::{
     Resource,
     runtime::events::{Event, EventType, Recorder},
 };
-
-use crate::{facts::Facts, observe::record_name, record::Records};
+use plan::{
+    facts::Facts,
+    record::{Records, record_name},
+};
 
 /// A VDOConfig, and the drivers that run because of it.
 #[derive(Debug)]

@@ -26,11 +26,12 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
+use plan::names;
 use runtime::{error_chain::error_chain, lease::Mandate};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::{followed::NOT_FOLLOWED, names};
+use crate::followed::NOT_FOLLOWED;
 
 /// The pause between two writes for objects of one kind.
 const PACE: Duration = Duration::from_secs(1);

@@ -5,9 +5,11 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
+use plan::{
+    facts::{Facts, Paged},
+    names,
+};
 use serde_json::json;
-
-use crate::{facts::Facts, health_facts::Paged, names};
 
 /// Writes the list if it differs from `written`, and empties it once nothing is left to list.
 pub(super) async fn write(

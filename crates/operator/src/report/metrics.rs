@@ -3,18 +3,16 @@
 use std::{sync::atomic::AtomicU64, time::Duration};
 
 use api::Finding;
+use plan::{
+    Plan, driver_is_healthy,
+    facts::{Facts, VcenterState},
+};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
 use runtime::metrics::Metrics;
 use vsphere::{Call, CallObserver, Outcome};
-
-use super::status::driver_is_healthy;
-use crate::{
-    facts::{Facts, VcenterState},
-    plan::Plan,
-};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct DriverLabel {

@@ -7,9 +7,8 @@ use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
 };
+use plan::names;
 use serde_json::{Value, json};
-
-use crate::names;
 
 /// The OperatorCondition OLM made for this operator, if OLM runs it.
 #[derive(Debug, Default)]

@@ -10,13 +10,10 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
+use plan::{facts::Rival, names};
 use serde_json::json;
 
-use crate::{
-    facts::Rival,
-    followed::{AWAITS_CONFIRMATION, NOT_FOLLOWED},
-    names,
-};
+use crate::followed::{AWAITS_CONFIRMATION, NOT_FOLLOWED};
 
 /// Writes the status of those that do not say it yet. `followed`: the one that is followed instead, if there
 /// is one; else each of the others waits for a confirmation. One that cannot be read, or whose status is

@@ -13,12 +13,11 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use serde_json::json;
-
-use crate::{
+use plan::{
     facts::{Vcenter, VcenterState},
     names,
 };
+use serde_json::json;
 
 /// Failures in which VDO does not reach the vCenter: no answer, or an answer it cannot trust.
 const NOT_REACHED: [&str; 17] = [

@@ -133,7 +133,7 @@ impl Adversary {
             for (id, text) in texts {
                 // The list of all findings may name what it ignores.
                 let mark = marks.iter().find(|mark| text.contains(**mark));
-                let findings = id.ends_with(operator::names::FINDINGS);
+                let findings = id.ends_with(plan::names::FINDINGS);
                 assert!(mark.is_none() || findings, "{id} in {namespace} has {mark:?}: {text}");
             }
         };
@@ -241,9 +241,9 @@ fn workload(kind: &str, name: &str, image: &str, account: &str) -> Value {
     let own = json!({"app": name});
     let labels = json!({
         "app": name, "name": name, "k8s-app": name,
-        operator::names::MANAGED_BY_LABEL: operator::names::MANAGED_BY,
-        operator::names::PART_OF_LABEL: operator::names::PART_OF,
-        operator::names::VERSION_LABEL: VERSION,
+        plan::names::MANAGED_BY_LABEL: plan::names::MANAGED_BY,
+        plan::names::PART_OF_LABEL: plan::names::PART_OF,
+        plan::names::VERSION_LABEL: VERSION,
     });
     let mount = json!([{"name": "config", "mountPath": "/etc/cloud"}]);
     let mut workload = object(
@@ -268,7 +268,7 @@ fn workload(kind: &str, name: &str, image: &str, account: &str) -> Value {
         }}),
     );
     workload["metadata"]["labels"] = labels;
-    workload["metadata"]["annotations"] = json!({operator::names::DIGEST: "mine"});
+    workload["metadata"]["annotations"] = json!({plan::names::DIGEST: "mine"});
     workload
 }
 
@@ -330,10 +330,10 @@ fn config_maps() -> Vec<Value> {
         ("vdo-record-csi", json!({"record.json": record})),
         ("vdo-catalog", json!({"catalog.yaml": "releases: []"})),
         ("compat-matrix-config", json!({"versionConfigURL": "https://mallory.example.com/matrix"})),
-        (operator::names::FINDINGS, json!({"findings.json": "[]"})),
-        (operator::names::REPAIRS, json!({"repairs.json": "[]"})),
-        (operator::names::CSI_CLUSTER_ID, id),
-        (operator::names::CSI_FEATURES, json!({"csi-migration": "mine"})),
+        (plan::names::FINDINGS, json!({"findings.json": "[]"})),
+        (plan::names::REPAIRS, json!({"repairs.json": "[]"})),
+        (plan::names::CSI_CLUSTER_ID, id),
+        (plan::names::CSI_FEATURES, json!({"csi-migration": "mine"})),
         ("cloud-config", json!({"vsphere.conf": "global: {}"})),
     ]
     .map(|(name, data)| object("v1", "ConfigMap", name, json!({"data": data})))

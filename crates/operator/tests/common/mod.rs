@@ -30,7 +30,6 @@ use kube::{
     Api, Client,
     api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
-use operator::facts::ObjectId;
 use serde_json::{Value, json};
 use testkit::{
     CloudController, ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Vm, Workdir,
@@ -39,6 +38,7 @@ use testkit::{
 
 use adversary::Adversary;
 pub use adversary::TENANT;
+use plan::ObjectId;
 pub use published::{catalog, upstream_cpi, upstream_csi};
 
 pub const NAMESPACE: &str = "vmware-system-vdo";

@@ -4,10 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use api::vdo_config::Adoption;
 use clap::Args;
-use operator::{
-    decide::decide,
-    facts::{Facts, ObjectId, Workload},
-    plan::Next,
+use plan::{
+    Next, ObjectId, decide,
+    facts::{Facts, Workload},
 };
 use serde_json::json;
 

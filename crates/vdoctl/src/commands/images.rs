@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use ::catalog::{Driver, Image, Release, Rewrite, manifest::images_to_mirror, tool::DriverName};
 use clap::Args;
-use operator::{decide::decide, install};
+use operator::install;
+use plan::decide;
 use semver::Version;
 
 use crate::{

@@ -44,7 +44,9 @@ async fn driver_namespaces(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
     let recorded = operator::observe::recorded_namespaces(&cluster.client, api::NAMESPACE).await;
     let recorded = if_allowed(recorded)?.unwrap_or_default().into_iter();
     // In the default namespaces the operator has permissions for known names.
-    all.extend(recorded.filter(|namespace| !operator::allowed_namespaces::is_usual(namespace)));
+    all.extend(
+        recorded.filter(|namespace| !::plan::names::USUAL_NAMESPACES.contains(&namespace.as_str())),
+    );
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let mut there = BTreeSet::new();
     for namespace in all {

@@ -10,12 +10,8 @@ use ::catalog::{
 };
 use clap::Args;
 use jiff::Timestamp;
-use operator::{
-    decide::decide,
-    facts::Facts,
-    one_shot,
-    plan::{DriverPlan, StepState},
-};
+use operator::one_shot;
+use plan::{DriverPlan, StepState, decide, facts::Facts};
 use semver::Version;
 use serde_json::{Value, json};
 
@@ -192,7 +188,7 @@ pub(crate) fn observed(error: one_shot::Error) -> Failure {
 }
 
 fn of_plan(catalog: &Catalog, driver: &DriverPlan) -> Choice {
-    let done = |step: &operator::plan::Step| (step.title.clone(), step.state == StepState::Done);
+    let done = |step: &plan::Step| (step.title.clone(), step.state == StepState::Done);
     Choice {
         driver: driver.driver,
         installed: driver.installed.clone(),

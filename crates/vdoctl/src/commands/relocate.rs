@@ -8,10 +8,8 @@ use kube::{
     Api, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
 };
-use operator::{
-    names,
-    writing::{self, Comparison},
-};
+use operator::writing::{self, Comparison};
+use plan::names;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -6,10 +6,14 @@ use ::catalog::Driver;
 use clap::{Args, ValueEnum};
 use kube::api::DeleteParams;
 use operator::{
-    decide::{is_deleted, is_kept},
-    facts::{Facts, ObjectId},
     install::{self, Allowed},
-    names, writing,
+    writing,
+};
+use plan::{
+    ObjectId,
+    decide::{is_deleted, is_kept},
+    facts::Facts,
+    names,
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};

@@ -9,7 +9,8 @@ use kube::{
     Api, ResourceExt as _,
     api::{Patch, PatchParams},
 };
-use operator::{decide::decide, facts::Facts, names, plan::DriverPlan, writing};
+use operator::writing;
+use plan::{DriverPlan, decide, facts::Facts, names};
 use semver::Version;
 use serde_json::{Value, json};
 

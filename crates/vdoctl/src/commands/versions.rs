@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
-use operator::{
-    facts::{ObjectId, Task, VcenterState, Workload},
-    names, one_shot,
+use operator::one_shot;
+use plan::{
+    ObjectId,
+    facts::{Task, VcenterState, Workload},
+    names,
 };
 use serde_json::json;
 

@@ -10,13 +10,15 @@ use health::{
     facts::{Facts, Node},
 };
 use jiff::Timestamp;
+use plan::facts;
 use vsphere::{BiosUuid, inventory as seen};
 
-use super::{
-    super::inventory::{self, id},
-    FEW, VolumesNow, key,
+use super::{FEW, VolumesNow, key};
+use crate::{
+    audit::inventory::{self, id},
+    remediation,
+    vcenters::Vcenters,
 };
-use crate::{facts, remediation, vcenters::Vcenters};
 
 /// Which machines of a vCenter are of interest: those of nodes, those that look like one, those that
 /// hold volumes of this cluster.

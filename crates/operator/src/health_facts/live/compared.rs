@@ -11,12 +11,11 @@ use std::{
 use health::facts::{Known, Storage};
 use jiff::Timestamp;
 
-use super::super::{
+use super::super::compared::{Both, Handles, put};
+use crate::{
     audit::Audit,
-    compared::{Both, Handles, put},
-    site::tally,
+    cluster::{Stores, site::tally},
 };
-use crate::observe::Stores;
 
 /// Each vCenter's answer, compared once.
 #[derive(Debug, Default)]

@@ -11,26 +11,30 @@ use health::facts::{
     StorageClass, Vcenter,
 };
 use jiff::Timestamp;
+use plan::{
+    ObjectId,
+    facts::{self, CatalogTroubleKind, VcenterState},
+    names,
+};
 
 use super::{
     super::{
-        audit::Audit,
-        cluster, crash_logs, inventory,
-        nodes::{self, Beside},
-        releases::Releases,
-        site::{self, Place, Plugin, Site},
+        kubernetes,
         vcenter::Described,
-        volumes::{self, Attachments, Claimed},
         wanted::{acknowledged, wanted},
-        workloads::{self, Around, Part},
     },
     LIST_THRESHOLD, VolumesNow, key,
 };
 use crate::{
-    catalogs::TroubleKind,
-    facts::{self, VcenterState},
-    names,
-    observe::Stores,
+    audit::{Audit, inventory},
+    cluster::{
+        Stores, crash_logs,
+        nodes::{self, Beside},
+        releases::Releases,
+        site::{self, Place, Plugin, Site},
+        volumes::{self, Attachments, Claimed},
+        workloads::{self, Around, Part},
+    },
     vcenters::Vcenters,
 };
 
@@ -44,10 +48,10 @@ pub(super) fn frame(
 ) -> Facts {
     let platform = facts.cluster.platform;
     let wanted = wanted(&facts.config.spec, platform.kubelet_path());
-    let kubelet_path = cluster::kubelet_path(platform, &wanted);
+    let kubelet_path = kubernetes::kubelet_path(platform, &wanted);
     let mut frame = Facts { wanted, ..Facts::default() };
-    frame.cluster.platform = cluster::platform(platform);
-    frame.cluster.version = cluster::version(&facts.cluster.version_text);
+    frame.cluster.platform = platform;
+    frame.cluster.version = kubernetes::version(&facts.cluster.version_text);
     frame.cluster.kubelet_path = kubelet_path.into();
     frame.cluster.access = stores.rights();
     frame.cluster.webhooks = site.webhooks();
@@ -88,7 +92,7 @@ fn cluster_id(facts: &facts::Facts, site: &Site) -> ClusterId {
 fn operator(facts: &facts::Facts) -> Operator {
     let trouble = facts.catalog_trouble.as_ref();
     let of = |kind| trouble.filter(|trouble| trouble.kind == kind).map(|t| t.reason.clone());
-    let conflict = |(id, conflict): (&facts::ObjectId, &facts::Conflict)| {
+    let conflict = |(id, conflict): (&ObjectId, &facts::Conflict)| {
         let home =
             if id.namespace.is_empty() { String::new() } else { format!("{}/", id.namespace) };
         Conflict {
@@ -104,8 +108,8 @@ fn operator(facts: &facts::Facts) -> Operator {
             source: trouble.map(|trouble| trouble.source.clone()).unwrap_or_default(),
             serial: i64::try_from(facts.catalog.serial).unwrap_or(i64::MAX),
             expires: facts.catalog.expires,
-            fetch_error: of(TroubleKind::Unreachable),
-            distrusted: of(TroubleKind::Untrusted),
+            fetch_error: of(CatalogTroubleKind::Unreachable),
+            distrusted: of(CatalogTroubleKind::Untrusted),
         }
         .into(),
         conflicts: facts.conflicts.iter().map(conflict).collect::<Vec<_>>().into(),
@@ -202,7 +206,7 @@ pub(super) fn drivers(facts: &facts::Facts, stores: &Stores, site: &Site) -> Dri
         part.labelled = facts.is_ours(&part.id);
     }
     follow(stores, &parts);
-    let mut pods = crate::observe::unready_pods(stores);
+    let mut pods = crate::cluster::pods::unready(stores);
     pods.extend(stores.site.pods.seen().into_iter().map(Arc::new));
     let warnings = stores.site.warnings.seen();
     let ended = workloads::of_drivers(&parts, pods.iter().map(AsRef::as_ref));

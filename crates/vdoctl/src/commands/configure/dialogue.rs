@@ -263,7 +263,7 @@ async fn tainted_nodes(cluster: &Cluster) -> Outcome<usize> {
     let nodes = nodes.list(&ListParams::default()).await.doing("listing nodes")?;
     let is_tainted = |node: &&k8s_openapi::api::core::v1::Node| {
         let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-        taints.into_iter().flatten().any(|taint| taint.key == operator::names::UNINITIALIZED)
+        taints.into_iter().flatten().any(|taint| taint.key == plan::names::UNINITIALIZED)
     };
     Ok(nodes.items.iter().filter(is_tainted).count())
 }

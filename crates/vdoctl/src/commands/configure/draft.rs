@@ -6,7 +6,8 @@ use ::catalog::manifest::Object;
 use api::{VDOConfig, VsphereCloudConfig, check};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt as _};
-use operator::{followed::FollowedConfig, names, writing};
+use operator::{followed::FollowedConfig, writing};
+use plan::names;
 use serde_json::{Value, json};
 
 use crate::{

@@ -1,0 +1,124 @@
+//! The Kubernetes distribution: its names, its paths, and how VDO detects it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use serde::{Deserialize, Serialize};
+
+/// A Kubernetes distribution.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Platform {
+    /// kubeadm, Cluster API, and every distribution that VDO cannot tell from them.
+    #[default]
+    Kubernetes,
+    OpenShift,
+    Rke2,
+    K3s,
+    Talos,
+    K0s,
+    MicroK8s,
+    EksAnywhere,
+    /// Tanzu Kubernetes Grid.
+    Tkg,
+}
+
+impl Platform {
+    pub const ALL: [Self; 9] = [
+        Self::Kubernetes,
+        Self::OpenShift,
+        Self::Rke2,
+        Self::K3s,
+        Self::Talos,
+        Self::K0s,
+        Self::MicroK8s,
+        Self::EksAnywhere,
+        Self::Tkg,
+    ];
+
+    /// The name in the conditions of the catalog and in the status of the VDOConfig.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "vanilla",
+            Self::OpenShift => "openshift",
+            Self::Rke2 => "rke2",
+            Self::K3s => "k3s",
+            Self::K0s => "k0s",
+            Self::MicroK8s => "microk8s",
+            Self::Talos => "talos",
+            Self::EksAnywhere => "eks-anywhere",
+            Self::Tkg => "tkg",
+        }
+    }
+
+    /// The kubelet's root directory.
+    pub fn kubelet_path(self) -> &'static str {
+        match self {
+            Self::K0s => "/var/lib/k0s/kubelet",
+            Self::MicroK8s => "/var/snap/microk8s/common/var/lib/kubelet",
+            _ => "/var/lib/kubelet",
+        }
+    }
+
+    /// Detects the platform from the API server's version and API groups, and from the OS image and the labels
+    /// of a node. Any of them may be empty. `None` where nothing gives a platform away.
+    pub fn detect(
+        version: &str,
+        api_groups: &[&str],
+        os_image: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Option<Self> {
+        match () {
+            () if api_groups.contains(&"config.openshift.io") => Some(Self::OpenShift),
+            () if version.contains("+rke2") => Some(Self::Rke2),
+            () if version.contains("+k3s") => Some(Self::K3s),
+            () if version.contains("+k0s") => Some(Self::K0s),
+            () if version.contains("-eks-") => Some(Self::EksAnywhere),
+            () if version.contains("+vmware") => Some(Self::Tkg),
+            () if labels.keys().any(|key| key.starts_with("microk8s.io/")) => Some(Self::MicroK8s),
+            () if os_image.starts_with("Talos") => Some(Self::Talos),
+            () => None,
+        }
+    }
+
+    /// Detects the platform from a node. A node that has just joined may not give it away yet.
+    pub fn from_node(node: &Node) -> Option<Self> {
+        let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        let none = BTreeMap::new();
+        let labels = node.metadata.labels.as_ref().unwrap_or(&none);
+        Self::detect("", &[], info.map_or("", |info| &info.os_image), labels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_platform_is_told_by_a_node_that_knows_and_by_no_other() {
+        let node = |labels: serde_json::Value| {
+            let node = serde_json::json!({"metadata": {"name": "n", "labels": labels}});
+            serde_json::from_value::<k8s_openapi::api::core::v1::Node>(node).unwrap()
+        };
+        assert_eq!(Platform::from_node(&node(serde_json::json!({}))), None);
+        let old = node(serde_json::json!({"microk8s.io/cluster": "true"}));
+        assert_eq!(Platform::from_node(&old), Some(Platform::MicroK8s));
+    }
+
+    #[test]
+    fn a_platform_is_told_by_its_version_its_system_or_its_labels() {
+        let none = BTreeMap::new();
+        let told = |version: &str| Platform::detect(version, &[], "Ubuntu 24.04", &none);
+        assert_eq!(told("v1.34.1+rke2r1"), Some(Platform::Rke2));
+        assert_eq!(told("v1.34.1+k3s1"), Some(Platform::K3s));
+        assert_eq!(told("v1.34.1+k0s"), Some(Platform::K0s));
+        assert_eq!(told("v1.34.1-eks-113cf36"), Some(Platform::EksAnywhere));
+        assert_eq!(told("v1.28.8+vmware.1"), Some(Platform::Tkg));
+        assert_eq!(told("v1.34.1"), None);
+        let openshift = Platform::detect("v1.34.1", &["apps", "config.openshift.io"], "", &none);
+        assert_eq!(openshift, Some(Platform::OpenShift));
+        assert_eq!(Platform::detect("v1.34.1", &[], "Talos (v1.11)", &none), Some(Platform::Talos));
+        let labels = BTreeMap::from([("microk8s.io/cluster".to_owned(), "true".to_owned())]);
+        let microk8s = Platform::detect("v1.34.1", &[], "Ubuntu", &labels).unwrap();
+        assert_eq!(microk8s.kubelet_path(), "/var/snap/microk8s/common/var/lib/kubelet");
+    }
+}

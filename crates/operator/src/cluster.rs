@@ -1,0 +1,32 @@
+//! The Kubernetes side: caches that watches keep filled, and Kubernetes objects as the checks see them.
+//!
+//! ```text
+//!   Kubernetes API ─► cache ─► stores ─┬─ drivers, provenance   which workloads are a driver's
+//!                                      ├─ nodes, pods, volumes, workloads, events
+//!                                      ├─ site                  webhooks, network plugin, OpenShift, snapshots
+//!                                      └─ crash_logs            the last lines of containers that crashed
+//! ```
+//!
+//! A cache stores only the fields that facts need: there may be thousands of nodes and pods.
+
+pub(crate) mod access;
+pub(crate) mod cache;
+pub(crate) mod crash_logs;
+pub(crate) mod driver_secrets;
+mod drivers;
+pub(crate) mod events;
+pub(crate) mod nodes;
+mod password_expiry;
+pub(crate) mod pods;
+pub(crate) mod provenance;
+pub(crate) mod releases;
+pub(crate) mod site;
+mod stores;
+pub(crate) mod volumes;
+pub(crate) mod workloads;
+
+pub use self::stores::Stores;
+pub(crate) use self::{
+    drivers::{belongs_to, implementation, is_labelled, is_ours_by_label, part, version},
+    password_expiry::password_expires,
+};

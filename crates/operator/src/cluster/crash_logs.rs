@@ -1,0 +1,318 @@
+//! The last words of containers that crashed, read from their logs.
+//!
+//! The drivers write no termination message. Those VDO renders leave the end of their log in the pod's
+//! status; of the others, as somebody else installed them or an earlier VDO did, the log of the run that
+//! ended has to be asked for. Little of it, of few containers, a few at a time, and once for each crash.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use health::facts::{AccessReview, Known};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::{Api, Client, ResourceExt, api::LogParams};
+use tokio::{sync::watch, task::JoinSet, time::timeout};
+
+use super::cache::Filler;
+
+/// How many lines are read, from the end.
+pub(crate) const LINES: usize = 20;
+/// How many bytes are read at most.
+const BYTES: i64 = 8 * 1024;
+/// How much of one line is kept.
+const WIDTH: usize = 1000;
+/// How long a kubelet may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How many logs are read at once.
+const AT_ONCE: usize = 4;
+/// How many containers are listened to; the others of a driver that crashes everywhere say the same.
+pub(crate) const MOST: usize = 24;
+
+/// Why a log is not read though it could be.
+const TOO_MANY: &str = "so many containers crash that only the logs of the first ones are read";
+
+/// Why a log is not read though it should be.
+const FORBIDDEN: &str = "this account may not read logs: get pods/log is forbidden";
+
+/// A container that ended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ended {
+    namespace: String,
+    pod: String,
+    container: String,
+}
+
+/// The words of a container, and of which of its runs they are.
+type Heard = BTreeMap<Ended, (i32, Known<Vec<String>>)>;
+
+/// What the status says of the end of a container, if it ended: the last message, or none.
+pub(crate) fn message(status: &ContainerStatus) -> &str {
+    let ended = [&status.last_state, &status.state].into_iter().flatten();
+    let ended = ended.filter_map(|state| state.terminated.as_ref());
+    ended.filter_map(|ended| ended.message.as_deref()).next_back().unwrap_or_default()
+}
+
+/// Whether a container crashed and its status does not say with what words.
+fn is_mute(status: &ContainerStatus) -> bool {
+    let state = status.state.as_ref();
+    let waiting = state.and_then(|state| state.waiting.as_ref()?.reason.as_deref());
+    let ended = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    let failed = ended.is_some_and(|ended| ended.exit_code != 0);
+    let crashed = waiting == Some("CrashLoopBackOff") || (status.restart_count > 0 && failed);
+    !status.ready && crashed && message(status).is_empty()
+}
+
+/// The containers of a pod whose logs have to be asked, and how often each was started again.
+fn mute(pod: &Pod) -> impl Iterator<Item = (Ended, i32)> {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    statuses.filter(|status| is_mute(status)).map(|status| {
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let container = status.name.clone();
+        (Ended { namespace, pod: name, container }, status.restart_count)
+    })
+}
+
+/// Those of all these pods; the first ones, where there are too many.
+pub(crate) fn all_mute<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<Ended, i32> {
+    let mut all: BTreeMap<Ended, i32> = pods.flat_map(mute).collect();
+    while all.len() > MOST {
+        all.pop_last();
+    }
+    all
+}
+
+/// Reads the end of the log of the run that ended.
+async fn read(client: &Client, ended: &Ended) -> Known<Vec<String>> {
+    let pods = Api::<Pod>::namespaced(client.clone(), &ended.namespace);
+    let parameters = LogParams {
+        container: Some(ended.container.clone()),
+        previous: true,
+        tail_lines: i64::try_from(LINES).ok(),
+        limit_bytes: Some(BYTES),
+        ..LogParams::default()
+    };
+    match timeout(TIMEOUT, pods.logs(&ended.pod, &parameters)).await {
+        Ok(Ok(text)) => Known::Known(lines(&text)),
+        // The same words for the same reason, whatever the pod: many are one finding.
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => Known::unknown(FORBIDDEN),
+        Ok(Err(kube::Error::Api(status))) if [400, 404].contains(&status.code) => {
+            Known::unknown("the log of the run that ended is gone")
+        }
+        Ok(Err(_)) => Known::unknown("the kubelet does not give its log"),
+        Err(_) => Known::unknown("the kubelet does not give its log in time"),
+    }
+}
+
+/// The last lines of a text, each no longer than need be, without what they say is secret: findings
+/// quote them.
+pub(crate) fn lines(text: &str) -> Vec<String> {
+    let text = redaction::redact_text(text);
+    let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &all[all.len().saturating_sub(LINES)..];
+    last.iter().map(|line| line.chars().take(WIDTH).collect()).collect()
+}
+
+/// What was heard so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said(Heard);
+
+impl Said {
+    /// Everything these pods say, asked for once.
+    pub(crate) async fn by<'p>(client: &Client, pods: impl Iterator<Item = &'p Pod>) -> Self {
+        let mut heard = Heard::new();
+        let mut tasks = JoinSet::new();
+        for (ended, restarts) in all_mute(pods) {
+            while tasks.len() >= AT_ONCE {
+                take(&mut heard, tasks.join_next().await);
+            }
+            tasks.spawn(listen(client.clone(), ended, restarts));
+        }
+        while let Some(done) = tasks.join_next().await {
+            take(&mut heard, Some(done));
+        }
+        Self(heard)
+    }
+
+    /// The last lines of a container and, if they cannot be read, why not. Nothing of either while
+    /// they are being read for the first time.
+    pub(crate) fn of(&self, pod: &Pod, status: &ContainerStatus) -> (Vec<String>, Option<String>) {
+        let message = message(status);
+        if !message.is_empty() || !is_mute(status) {
+            return (lines(message), None);
+        }
+        let ended = Ended {
+            namespace: pod.namespace().unwrap_or_default(),
+            pod: pod.name_any(),
+            container: status.name.clone(),
+        };
+        match self.0.get(&ended) {
+            Some((_, Known::Known(lines))) => (lines.clone(), None),
+            Some((_, Known::Unknown { reason })) => (Vec::new(), Some(reason.clone())),
+            None if self.0.len() >= MOST => (Vec::new(), Some(TOO_MANY.to_owned())),
+            None => (Vec::new(), None),
+        }
+    }
+
+    /// The right to read logs, where it turned out to be missing.
+    pub(crate) fn right(&self) -> Option<AccessReview> {
+        let mut reasons = self.0.values().filter_map(|(_, said)| said.reason());
+        reasons.any(|reason| reason == FORBIDDEN).then(right)
+    }
+}
+
+/// The right to read logs, as long as nobody said that it is there.
+pub(crate) fn right() -> AccessReview {
+    AccessReview {
+        group: String::new(),
+        resource: "pods/log".to_owned(),
+        namespace: None,
+        verb: "get".to_owned(),
+        allowed: false,
+        needed_for: "telling why a driver that somebody else installed crashes".to_owned(),
+    }
+}
+
+type Done = (Ended, i32, Known<Vec<String>>);
+
+async fn listen(client: Client, ended: Ended, restarts: i32) -> Done {
+    let said = read(&client, &ended).await;
+    (ended, restarts, said)
+}
+
+fn take(heard: &mut Heard, done: Option<Result<Done, tokio::task::JoinError>>) {
+    if let Some(Ok((ended, restarts, said))) = done {
+        heard.insert(ended, (restarts, said));
+    }
+}
+
+/// Listens to whom it is told to: once, and again after the next crash.
+pub(crate) struct CrashLogs {
+    wanted: watch::Sender<BTreeMap<Ended, i32>>,
+    heard: Arc<RwLock<Heard>>,
+}
+
+impl CrashLogs {
+    /// `changed` is told whenever something was heard.
+    pub(crate) fn new(client: &Client, changed: &Arc<watch::Sender<()>>) -> (Self, Filler) {
+        let wanted = watch::Sender::new(BTreeMap::new());
+        let heard = Arc::new(RwLock::new(Heard::new()));
+        let filler = follow(client.clone(), wanted.subscribe(), heard.clone(), changed.clone());
+        (Self { wanted, heard }, Box::pin(filler))
+    }
+
+    /// From now on, listen to these.
+    pub(crate) fn follow(&self, crashed: BTreeMap<Ended, i32>) {
+        self.wanted.send_if_modified(|before| {
+            let news = *before != crashed;
+            *before = crashed;
+            news
+        });
+    }
+
+    /// What was heard so far.
+    pub(crate) fn said(&self) -> Said {
+        Said(self.heard.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+async fn follow(
+    client: Client,
+    mut told: watch::Receiver<BTreeMap<Ended, i32>>,
+    heard: Arc<RwLock<Heard>>,
+    changed: Arc<watch::Sender<()>>,
+) {
+    let mut tasks = JoinSet::new();
+    let mut asked: BTreeSet<(Ended, i32)> = BTreeSet::new();
+    loop {
+        let wanted = told.borrow_and_update().clone();
+        asked.retain(|(ended, restarts)| wanted.get(ended) == Some(restarts));
+        {
+            let mut heard = heard.write().unwrap_or_else(PoisonError::into_inner);
+            heard.retain(|ended, _| wanted.contains_key(ended));
+        }
+        for one in wanted {
+            if tasks.len() < AT_ONCE && asked.insert(one.clone()) {
+                tasks.spawn(listen(client.clone(), one.0, one.1));
+            }
+        }
+        tokio::select! {
+            more = told.changed() => if more.is_err() { return },
+            done = tasks.join_next(), if !tasks.is_empty() => {
+                take(&mut heard.write().unwrap_or_else(PoisonError::into_inner), done);
+                changed.send_replace(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, status: &Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "vsphere"},
+            "status": {"containerStatuses": [status]},
+        }))
+        .unwrap()
+    }
+
+    fn crashed(message: Option<&str>) -> Value {
+        json!({
+            "name": "syncer", "ready": false, "restartCount": 4, "image": "", "imageID": "",
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"exitCode": 1, "message": message}},
+        })
+    }
+
+    #[test]
+    fn only_those_are_listened_to_that_crashed_without_a_word() {
+        let mut running = crashed(None);
+        running["state"] = json!({"running": {}});
+        running["lastState"]["terminated"]["exitCode"] = json!(0);
+        let mut starting = crashed(None);
+        starting["restartCount"] = json!(0);
+        starting["state"] = json!({"waiting": {"reason": "ContainerCreating"}});
+        let mut again = crashed(None);
+        again["state"] = json!({"running": {}});
+        let mut well = again.clone();
+        well["ready"] = json!(true);
+        for (status, expected) in [
+            (crashed(None), 1),
+            (crashed(Some("bind: address already in use")), 0),
+            (again, 1),
+            (well, 0),
+            (running, 0),
+            (starting, 0),
+        ] {
+            assert_eq!(all_mute([pod("one", &status)].iter()).len(), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn of_a_driver_that_crashes_everywhere_few_are_listened_to_and_the_others_are_unknown() {
+        let pods: Vec<Pod> = (0..1000).map(|n| pod(&format!("{n:04}"), &crashed(None))).collect();
+        let wanted = all_mute(pods.iter());
+        assert_eq!(wanted.len(), MOST);
+        let heard = wanted.into_keys().map(|ended| (ended, (4, vec!["why".to_owned()].into())));
+        let said = Said(heard.collect());
+        let of = |pod: &Pod| {
+            let status = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap();
+            said.of(pod, &status[0])
+        };
+        assert_eq!(of(&pods[0]), (vec!["why".to_owned()], None));
+        assert_eq!(of(&pods[999]), (Vec::new(), Some(TOO_MANY.to_owned())));
+    }
+
+    #[test]
+    fn a_log_is_its_last_lines_and_no_line_is_endless() {
+        let text = format!("{}\n\n{}\n", "early\n".repeat(30), "x".repeat(5000));
+        let lines = lines(&text);
+        assert_eq!(lines.len(), LINES);
+        assert_eq!(lines[LINES - 1].len(), WIDTH);
+    }
+}

@@ -1,0 +1,77 @@
+//! Events and leases, as the checks see them.
+
+use health::facts::{Event, Lease};
+use jiff::Timestamp;
+use k8s_openapi::api::{coordination::v1::Lease as SeenLease, core::v1::Event as SeenEvent};
+use kube::ResourceExt;
+
+use super::volumes::bounded;
+
+/// The leases the drivers hold, and whose they are.
+pub(crate) const LEASES: [(&str, &str); 6] = [
+    ("cloud-controller-manager", "CPI"),
+    ("vsphere-syncer", "CSI"),
+    ("csi-vsphere-vmware-com", "CSI"),
+    ("external-attacher-leader-csi-vsphere-vmware-com", "CSI"),
+    ("external-resizer-csi-vsphere-vmware-com", "CSI"),
+    ("external-snapshotter-leader-csi-vsphere-vmware-com", "CSI"),
+];
+
+/// Their names.
+pub(crate) fn lease_names() -> [&'static str; 6] {
+    LEASES.map(|(name, _)| name)
+}
+
+/// A warning about an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Warning {
+    /// `Pod`, `DaemonSet`, `PersistentVolumeClaim`, ...
+    pub(crate) kind: String,
+    /// `namespace/name` of the object.
+    pub(crate) object: String,
+    pub(crate) event: Event,
+}
+
+/// What a warning says; the time and the count are left out, for they change with every repetition.
+pub(crate) fn warning(event: &SeenEvent) -> Option<Warning> {
+    if event.type_.as_deref() != Some("Warning") {
+        return None;
+    }
+    let object = &event.involved_object;
+    Some(Warning {
+        kind: object.kind.clone()?,
+        object: format!(
+            "{}/{}",
+            object.namespace.as_deref().unwrap_or_default(),
+            object.name.as_ref()?
+        ),
+        event: Event {
+            reason: event.reason.clone().unwrap_or_default(),
+            message: bounded(event.message.as_deref().unwrap_or_default()),
+        },
+    })
+}
+
+/// A lease of a driver.
+pub(crate) fn lease(lease: &SeenLease) -> Option<Lease> {
+    let name = lease.name_any();
+    let (_, driver) = LEASES.iter().find(|(known, _)| *known == name)?;
+    let namespace = lease.namespace().unwrap_or_default();
+    let spec = lease.spec.as_ref()?;
+    // A holder that let go is no fault: nobody needs to lead while nothing runs.
+    let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+    Some(Lease {
+        namespace,
+        name,
+        driver: (*driver).to_owned(),
+        holder,
+        renewed: spec.renew_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        seconds: spec.lease_duration_seconds.and_then(|s| u32::try_from(s).ok()).unwrap_or(15),
+    })
+}
+
+/// Whether a lease changed hands or came back to life; that it is renewed is not news.
+pub(crate) fn is_taken_up(before: &Lease, after: &Lease) -> bool {
+    let gap = after.renewed.as_second() - before.renewed.as_second();
+    before.holder != after.holder || gap > i64::from(before.seconds) + 60
+}

@@ -1,0 +1,185 @@
+//! Nodes, as the checks see them.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use health::facts::{CsiEntry, Event, Known, Node, PLATFORM_LABEL, Platform, VSPHERE_LABEL};
+use jiff::Timestamp;
+use k8s_openapi::api::{core::v1::Node as Seen, storage::v1::CSINode};
+use kube::ResourceExt;
+use plan::names;
+
+use super::site::Site;
+
+/// The labels by which control-plane nodes are known: Kubernetes' own, the one it had before, Rancher's
+/// and MicroK8s'.
+const CONTROL_PLANE: [&str; 4] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/controlplane",
+    "node.kubernetes.io/microk8s-controlplane",
+];
+/// Labels the checks look at.
+const LABELS: [&str; 6] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    PLATFORM_LABEL,
+    VSPHERE_LABEL,
+];
+/// The annotation in which kubelet says which address it was told to use.
+const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+/// What a kubelet evicts pods for.
+const PRESSURES: [&str; 3] = ["DiskPressure", "MemoryPressure", "PIDPressure"];
+/// What kubelet says of a node it has no network for.
+const NO_NETWORK: &str = "network";
+
+/// What is kept of a node. There may be thousands, and the object itself is large.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Kept {
+    /// When it joined.
+    pub(crate) created: Timestamp,
+    /// Whether its kubelet says that all is well.
+    pub(crate) ready: bool,
+    /// Since when it says so, or does not.
+    pub(crate) since: Option<Timestamp>,
+    /// Whether its kubelet says that it has no network.
+    pub(crate) without_network: bool,
+    /// The label that makes it one of the control plane, if it is.
+    pub(crate) control_plane: Option<&'static str>,
+    /// The platform it tells of, if it does.
+    pub(crate) platform: Option<Platform>,
+    /// `linux` or `windows`.
+    pub(crate) os: Cow<'static, str>,
+    /// `spec.providerID`.
+    pub(crate) provider_id: Option<Box<str>>,
+    /// `status.nodeInfo.systemUUID`.
+    pub(crate) system_uuid: Box<str>,
+    /// The address kubelet was told to use.
+    pub(crate) provided_ip: Option<Box<str>>,
+    /// Kubelet's version, as it writes it.
+    pub(crate) kubelet: Box<str>,
+    /// What its kubelet is short of, if it is: it evicts pods for it.
+    pub(crate) pressure: Option<&'static str>,
+    /// Whether VDO itself has said of it that it is no machine of vSphere.
+    pub(crate) left_out: bool,
+    /// Its taints: key and effect.
+    pub(crate) taints: Box<[(String, String)]>,
+    /// The labels the checks look at.
+    pub(crate) labels: Box<[(&'static str, Box<str>)]>,
+}
+
+impl Kept {
+    pub(crate) fn of(node: &Seen) -> Self {
+        let status = node.status.as_ref();
+        let spec = node.spec.as_ref();
+        let info = status.and_then(|status| status.node_info.as_ref());
+        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+        let since = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
+        let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+        let labels = LABELS.into_iter().filter_map(|label| {
+            let value = node.labels().get(label)?;
+            Some((label, value.as_str().into()))
+        });
+        let created = node.metadata.creation_timestamp.as_ref();
+        Self {
+            created: created.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            ready: ready.is_some_and(|condition| condition.status == "True"),
+            since,
+            without_network: ready.is_some_and(|condition| {
+                let says = |text: &str| text.to_ascii_lowercase().contains(NO_NETWORK);
+                condition.status == "False" && condition.message.as_deref().is_some_and(says)
+            }),
+            control_plane: CONTROL_PLANE
+                .into_iter()
+                .find(|label| node.labels().contains_key(*label)),
+            platform: Platform::from_node(node),
+            os: match info.map_or("", |info| &info.operating_system) {
+                "linux" => Cow::Borrowed("linux"),
+                other => Cow::Owned(other.to_owned()),
+            },
+            provider_id: spec
+                .and_then(|spec| spec.provider_id.as_deref())
+                .filter(|id| !id.is_empty())
+                .map(Into::into),
+            system_uuid: info.map_or("", |info| &info.system_uuid).into(),
+            provided_ip: node.annotations().get(PROVIDED_IP).map(|told| told.as_str().into()),
+            kubelet: info.map_or("", |info| &info.kubelet_version).into(),
+            pressure: PRESSURES.into_iter().find(|pressure| {
+                conditions.iter().any(|c| c.type_ == *pressure && c.status == "True")
+            }),
+            left_out: node.annotations().contains_key(names::LEFT_OUT),
+            taints: taints.iter().map(|taint| (taint.key.clone(), taint.effect.clone())).collect(),
+            labels: labels.collect(),
+        }
+    }
+}
+
+/// What is known of nodes beside the nodes themselves, by name.
+pub(crate) struct Beside {
+    csi: Known<BTreeMap<String, CsiEntry>>,
+    topologies: Known<BTreeMap<String, String>>,
+    mounts: Known<BTreeMap<String, Vec<Event>>>,
+}
+
+impl Beside {
+    pub(crate) fn of(csi: Known<BTreeMap<String, CsiEntry>>, site: &Site) -> Self {
+        let mounts = super::site::map(&site.mounts, |all| {
+            let mut by_node: BTreeMap<String, Vec<Event>> = BTreeMap::new();
+            for (node, event) in all.values() {
+                by_node.entry(node.clone()).or_default().push(event.clone());
+            }
+            by_node
+        });
+        Self { csi, topologies: site.topologies.clone(), mounts }
+    }
+}
+
+fn of_node<T: Clone>(known: &Known<BTreeMap<String, T>>, name: &str) -> Known<Option<T>> {
+    super::site::map(known, |all| all.get(name).cloned())
+}
+
+/// One node with what is known of it elsewhere.
+pub(crate) fn node(name: &str, node: &Kept, beside: &Beside) -> Node {
+    let labels = node.labels.iter().map(|(key, value)| ((*key).to_owned(), value.to_string()));
+    Node {
+        name: name.to_owned(),
+        created: node.created,
+        ready: node.ready,
+        ready_since: node.since.unwrap_or(node.created),
+        control_plane: node.control_plane.is_some(),
+        os: node.os.to_string(),
+        provider_id: node.provider_id.as_deref().map(ToOwned::to_owned),
+        system_uuid: node.system_uuid.to_string(),
+        pressure: node.pressure.map(ToOwned::to_owned),
+        taints: node.taints.iter().map(|(key, _)| key.clone()).collect(),
+        labels: labels.collect(),
+        provided_ip: node.provided_ip.as_deref().map(ToOwned::to_owned),
+        kubelet: node.kubelet.parse().unwrap_or_default(),
+        csi: of_node(&beside.csi, name),
+        topology_error: of_node(&beside.topologies, name),
+        mount_failures: super::site::map(&beside.mounts, |all| {
+            all.get(name).cloned().unwrap_or_default()
+        }),
+    }
+}
+
+/// The nodes whose kubelet says that they have no network, and since when.
+pub(crate) fn without_network<'a>(
+    nodes: impl Iterator<Item = (&'a String, &'a Kept)>,
+) -> Vec<(String, Timestamp)> {
+    let silent = nodes.filter(|(_, node)| node.without_network);
+    silent.filter_map(|(name, node)| Some((name.clone(), node.since?))).collect()
+}
+
+/// The vSphere driver's entry of a CSINode.
+pub(crate) fn csi_entry(node: &CSINode) -> Option<CsiEntry> {
+    let driver = node.spec.drivers.iter().find(|driver| driver.name == names::CSI_DRIVER)?;
+    let limit = driver.allocatable.as_ref().and_then(|allocatable| allocatable.count);
+    Some(CsiEntry {
+        node_id: driver.node_id.clone(),
+        limit: limit.and_then(|limit| u32::try_from(limit).ok()),
+        topology_keys: driver.topology_keys.clone().unwrap_or_default(),
+    })
+}

@@ -1,0 +1,103 @@
+//! The pods of the drivers, by what is asked of them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::ResourceExt;
+
+use super::Stores;
+
+/// The label by which a DaemonSet tells its old pods from its new ones.
+pub(crate) const REVISION: &str = "controller-revision-hash";
+
+/// What is kept of a pod. There is one on every node, and as long as it is ready nobody asks more than
+/// where it runs and of which revision it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Kept {
+    namespace: Box<str>,
+    /// Kind and name of what made it.
+    owner: Option<(Box<str>, Box<str>)>,
+    /// The node it was given to.
+    pub(crate) node: Option<Box<str>>,
+    /// Of which revision of its DaemonSet it is.
+    pub(crate) revision: Option<Box<str>>,
+    pub(crate) created: Timestamp,
+    /// Whether it is being deleted.
+    pub(crate) leaving: bool,
+    /// What says why it does not run, where it is not ready.
+    pub(crate) unready: Option<Arc<Pod>>,
+}
+
+impl Kept {
+    pub(crate) fn of(pod: &Pod) -> Self {
+        let metadata = &pod.metadata;
+        let owners = pod.owner_references();
+        let made = owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first());
+        let created = metadata.creation_timestamp.as_ref();
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        Self {
+            namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
+            owner: made.map(|owner| (owner.kind.as_str().into(), owner.name.as_str().into())),
+            node: node.map(Into::into),
+            revision: pod.labels().get(REVISION).map(|revision| revision.as_str().into()),
+            created: created.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            leaving: metadata.deletion_timestamp.is_some(),
+            unready: (!is_ready(pod)).then(|| {
+                let mut pod = pod.clone();
+                slim(&mut pod);
+                Arc::new(pod)
+            }),
+        }
+    }
+
+    /// Whether it is a pod of this workload.
+    pub(crate) fn belongs_to(&self, namespace: Option<&str>, kind: &str, name: &str) -> bool {
+        let owner = self.owner.as_ref();
+        *self.namespace == *namespace.unwrap_or_default()
+            && owner.is_some_and(|(of, by)| made_by(of, by, kind, name))
+    }
+}
+
+/// Whether a pod of this owner is one of this workload. A Deployment owns its pods by way of a ReplicaSet.
+pub(crate) fn made_by(owner_kind: &str, owner: &str, kind: &str, name: &str) -> bool {
+    if kind == "DaemonSet" {
+        return owner_kind == kind && owner == name;
+    }
+    let hash = owner.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+    owner_kind == "ReplicaSet" && hash.is_some_and(|hash| !hash.contains('-'))
+}
+
+/// Those that are not ready.
+pub(crate) fn unready(stores: &Stores) -> Vec<Arc<Pod>> {
+    stores.pods(|pods| pods.values().filter_map(|pod| pod.unready.clone()).collect())
+}
+
+/// All of them, by namespace and name.
+pub(crate) type Pods = BTreeMap<String, Kept>;
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// Leaves of a pod what says whose it is and why it does not run.
+pub(crate) fn slim(pod: &mut Pod) {
+    let metadata = &mut pod.metadata;
+    (metadata.managed_fields, metadata.annotations, metadata.labels) = (None, None, None);
+    metadata.resource_version = None;
+    // The node moves to a field that is small; the rest of the specification is large.
+    let node = pod.spec.take().and_then(|spec| spec.node_name);
+    if let Some(status) = &mut pod.status {
+        *status = PodStatus {
+            container_statuses: status.container_statuses.take(),
+            init_container_statuses: status.init_container_statuses.take(),
+            conditions: status.conditions.take(),
+            nominated_node_name: node,
+            phase: status.phase.take(),
+            reason: status.reason.take(),
+            message: status.message.take(),
+            ..PodStatus::default()
+        };
+    }
+}

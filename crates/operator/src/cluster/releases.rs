@@ -1,0 +1,80 @@
+//! What a catalog says of the release that runs.
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use catalog::{Catalog, Implementation, Release, version::KubernetesVersion, why::Reason};
+use health::facts::Driver;
+
+/// A catalog, and the cluster its releases are to suit.
+pub(crate) struct Releases<'a> {
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) kubernetes: Option<KubernetesVersion>,
+}
+
+impl Releases<'_> {
+    /// The switches a driver's release ships with, and why it does not suit this cluster, if so. Of a
+    /// release the catalog does not know nothing is said.
+    pub(crate) fn of(
+        &self,
+        which: catalog::Driver,
+        driver: &Driver,
+    ) -> (BTreeMap<String, String>, Option<String>) {
+        let whose = if driver.upstream { Implementation::Upstream } else { Implementation::Rust };
+        let runs = |release: &&Release| {
+            driver.version.is_some() && release.version.to_string().parse().ok() == driver.version
+        };
+        let Some(release) = self.catalog.releases_of(which, whose).find(runs) else {
+            return (BTreeMap::new(), None);
+        };
+        let switches = release.features.iter();
+        let switches = switches.map(|(name, on)| (name.clone(), on.to_string())).collect();
+        (switches, self.unsuitable(release, which, whose))
+    }
+
+    /// Whether it suits vCenter and the hosts is said where those are looked at.
+    fn unsuitable(
+        &self,
+        release: &Release,
+        which: catalog::Driver,
+        whose: Implementation,
+    ) -> Option<String> {
+        let (cluster, supports) = (self.kubernetes?, release.kubernetes);
+        let minor = cluster.as_minor();
+        // Newer than anything the catalog knows: nobody can say.
+        let newest = self.catalog.newest_kubernetes(which, whose);
+        let unheard_of = newest.is_some_and(|newest| minor > newest);
+        match supports.place(cluster) {
+            Ordering::Less => Some(Reason::KubernetesTooOld { supports, cluster }.to_string()),
+            Ordering::Greater if unheard_of => None,
+            Ordering::Greater if supports.tolerates.is_some_and(|most| minor <= most) => None,
+            Ordering::Greater => Some(Reason::KubernetesTooNew { supports, cluster }.to_string()),
+            Ordering::Equal => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(kubernetes: KubernetesVersion, version: &str) -> (usize, Option<String>) {
+        let catalog = catalog::embedded();
+        let releases = Releases { catalog, kubernetes: Some(kubernetes) };
+        let version = Some(version.parse().unwrap());
+        let driver = Driver { version, upstream: true, ..Driver::default() };
+        let (switches, unsuitable) = releases.of(catalog::Driver::Csi, &driver);
+        (switches.len(), unsuitable)
+    }
+
+    #[test]
+    fn a_release_says_which_switches_it_has_and_whether_it_suits_the_cluster() {
+        let (switches, unsuitable) = said(KubernetesVersion::minor(1, 33), "3.7.0");
+        assert!(switches > 0);
+        assert_eq!(unsuitable, None);
+        assert!(
+            said(KubernetesVersion::minor(1, 20), "3.7.0").1.is_some(),
+            "the cluster is too old"
+        );
+        assert_eq!(said(KubernetesVersion::minor(1, 20), "99.0.0"), (0, None), "nobody knows it");
+    }
+}

@@ -1,0 +1,186 @@
+//! What stands around the drivers in the cluster: definitions, switches, Secrets, webhooks, snapshots,
+//! what the platform itself knows of vSphere.
+//!
+//! ```text
+//!   sources ─┬─ watched   kept filled, in the operator ──┐
+//!            └─ read      once, for vdoctl ──────────────┴─► Site ─► facts
+//! ```
+//!
+//! Each thing is kept as small as a fact. Kinds that not every cluster has are watched while they are
+//! defined.
+
+mod network;
+mod openshift;
+mod snapshots;
+mod sources;
+mod watched;
+mod webhooks;
+
+use std::collections::BTreeMap;
+
+use health::facts::{AccessReview, Event, Known, OpenShift, Webhook};
+use kube::Client;
+
+use crate::audit::Domain;
+
+pub(crate) use self::watched::lease;
+pub(crate) use self::{
+    network::is_plugin,
+    watched::{Place, Watched, selector},
+};
+pub(crate) use self::{
+    network::{Plugin, network},
+    snapshots::{Content, tally},
+    webhooks::{Answering, Hook, Served},
+};
+
+/// The ConfigMaps that are read wherever they are.
+pub(crate) const CONFIG_MAPS: [&str; 3] =
+    [super::workloads::FEATURES, plan::names::CSI_CLUSTER_ID, openshift::CLOUD_CONFIG];
+
+/// By `namespace/name`, or by name alone.
+type Kept<T> = Known<BTreeMap<String, T>>;
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Site {
+    /// Which of the definitions in [`sources::DEFINITIONS`] exist.
+    pub(crate) definitions: Kept<()>,
+    /// The CSIDriver of the storage driver.
+    pub(crate) csi_driver: Kept<()>,
+    /// The storage driver's feature switches.
+    pub(crate) features: Kept<BTreeMap<String, String>>,
+    /// The identity the storage driver made itself.
+    pub(crate) cluster_ids: Kept<String>,
+    /// Secrets beside the drivers.
+    pub(crate) secrets: Kept<()>,
+    /// Namespaces that enforce a level of pod security.
+    pub(crate) pod_security: Kept<String>,
+    /// The drivers' webhooks.
+    pub(crate) hooks: Kept<Hook>,
+    /// Their certificates.
+    pub(crate) certificates: Kept<Served>,
+    /// Who answers for them.
+    pub(crate) answering: Kept<Answering>,
+    /// What the storage driver could not find out about nodes.
+    pub(crate) topologies: Kept<String>,
+    /// Disks that could not be mounted, and why; the name of the node comes first.
+    pub(crate) mounts: Kept<(String, Event)>,
+    /// Volumes that pods wait for because another node has them, and the pods.
+    pub(crate) contests: Kept<(String, String)>,
+    /// OpenShift's own view of vSphere.
+    pub(crate) infrastructure: Kept<openshift::Infrastructure>,
+    /// What OpenShift tells the cloud provider.
+    pub(crate) cloud_config: Kept<Result<openshift::Told, String>>,
+}
+
+impl Site {
+    /// Everything, read once.
+    pub(crate) async fn read(client: &Client) -> Self {
+        let mut definitions = nothing();
+        for name in sources::DEFINITIONS {
+            merge(&mut definitions, sources::definition(client, name).read(false).await);
+        }
+        let mut certificates = nothing();
+        for home in crate::allowed_namespaces::all() {
+            merge(&mut certificates, sources::certificates(client, home).read(false).await);
+        }
+        let mut secrets = nothing();
+        for home in crate::allowed_namespaces::all() {
+            merge(&mut secrets, sources::secrets(client, home).read(false).await);
+        }
+        Self {
+            definitions,
+            csi_driver: sources::csi_driver(client).read(false).await,
+            features: sources::features(client).read(false).await,
+            cluster_ids: sources::cluster_ids(client).read(false).await,
+            secrets,
+            pod_security: sources::namespaces(client).read(false).await,
+            hooks: sources::hooks(client).read(false).await,
+            certificates,
+            answering: sources::answering(client).read(false).await,
+            topologies: sources::topologies(client).read(true).await,
+            mounts: sources::mounts(client).read(false).await,
+            contests: sources::contests(client).read(false).await,
+            infrastructure: sources::infrastructure(client).read(true).await,
+            cloud_config: sources::cloud_config(client).read(false).await,
+        }
+    }
+
+    /// The snapshots Kubernetes knows, read once.
+    pub(crate) async fn contents(client: &Client) -> Kept<Content> {
+        sources::contents(client).read(true).await
+    }
+
+    /// The webhooks with their certificates and whoever answers for them.
+    pub(crate) fn webhooks(&self) -> Known<Vec<Webhook>> {
+        webhooks::webhooks(self)
+    }
+
+    /// What OpenShift knows of vSphere; none where there is no OpenShift on vSphere.
+    pub(crate) fn openshift(&self) -> Known<Option<OpenShift>> {
+        openshift::openshift(self)
+    }
+
+    /// The pods that wait for volumes another node has, by name of the PersistentVolume.
+    pub(crate) fn contested(&self) -> Known<BTreeMap<String, String>> {
+        map(&self.contests, |all| all.values().cloned().collect())
+    }
+
+    /// The failure domains OpenShift gives to groups of hosts.
+    pub(crate) fn domains(&self) -> Vec<Domain> {
+        let all = self.infrastructure.get().into_iter().flat_map(BTreeMap::values);
+        all.flat_map(|one| one.domains.iter().cloned()).collect()
+    }
+
+    /// What could not be read for lack of rights.
+    pub(crate) fn rights(&self) -> Vec<AccessReview> {
+        let mut reviews = Vec::new();
+        let mut review = |group: &str, resource: &str, purpose: &str, reason: Option<&str>| {
+            if reason.is_some_and(|reason| reason.contains("forbidden")) {
+                reviews.push(AccessReview::to_list(group, resource, purpose));
+            }
+        };
+        let defined = "seeing whether the storage driver's definitions are there";
+        let group = "apiextensions.k8s.io";
+        review(group, "customresourcedefinitions", defined, self.definitions.reason());
+        review("storage.k8s.io", "csidrivers", defined, self.csi_driver.reason());
+        let switches = "comparing the storage driver's feature switches";
+        review("", "configmaps", switches, self.features.reason());
+        let secrets = "seeing whether the drivers have their configuration";
+        review("", "secrets", secrets, self.secrets.reason());
+        let pods = "seeing whether the drivers' pods are let in";
+        review("", "namespaces", pods, self.pod_security.reason());
+        let hooks = "seeing whether the drivers' webhooks are well";
+        let group = "admissionregistration.k8s.io";
+        review(group, "validatingwebhookconfigurations", hooks, self.hooks.reason());
+        review("discovery.k8s.io", "endpointslices", hooks, self.answering.reason());
+        let zones = "telling why the storage driver does not know where a node is";
+        review("cns.vmware.com", "csinodetopologies", zones, self.topologies.reason());
+        let platform = "comparing OpenShift's view of vSphere with the drivers'";
+        review("config.openshift.io", "infrastructures", platform, self.infrastructure.reason());
+        reviews
+    }
+}
+
+/// Makes something of what is known.
+pub(crate) fn map<T, R>(known: &Known<T>, make: impl FnOnce(&T) -> R) -> Known<R> {
+    match known {
+        Known::Known(value) => Known::Known(make(value)),
+        Known::Unknown { reason } => Known::unknown(reason),
+    }
+}
+
+/// Nothing, for certain.
+fn nothing<T>() -> Kept<T> {
+    Known::Known(BTreeMap::new())
+}
+
+/// Adds to what is known; what is not known in part is not known.
+fn merge<T>(all: &mut Kept<T>, more: Kept<T>) {
+    match (all.get_mut(), more) {
+        (Some(all), Known::Known(more)) => all.extend(more),
+        (Some(_), Known::Unknown { reason }) => *all = Known::Unknown { reason },
+        (None, _) => {}
+    }
+}

@@ -1,0 +1,145 @@
+//! The network plugin, and the nodes it is missing on.
+
+use std::{borrow::Borrow, collections::BTreeSet};
+
+use health::facts::Network;
+use jiff::Timestamp;
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use kube::ResourceExt;
+
+use crate::cluster::belongs_to;
+
+/// How long a network plugin may take to come up on a node.
+const TIMEOUT: i64 = 120;
+
+/// The DaemonSets of network plugins, and what they are called.
+const PLUGINS: [(&str, &str); 11] = [
+    ("antrea-agent", "Antrea"),
+    ("calico-node", "Calico"),
+    ("canal", "Canal"),
+    ("rke2-canal", "Canal"),
+    ("cilium", "Cilium"),
+    ("kube-flannel-ds", "Flannel"),
+    ("kube-flannel", "Flannel"),
+    ("kube-router", "kube-router"),
+    ("ovnkube-node", "OVN-Kubernetes"),
+    ("sdn", "OpenShift SDN"),
+    ("weave-net", "Weave Net"),
+];
+
+/// Whether a DaemonSet is that of a network plugin.
+pub(crate) fn is_plugin(name: &str) -> bool {
+    PLUGINS.iter().any(|(known, _)| *known == name)
+}
+
+/// A network plugin, as it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plugin {
+    pub(crate) name: &'static str,
+    pub(crate) set: String,
+    pub(crate) namespace: String,
+    /// Whether a node lacks it.
+    pub(crate) incomplete: bool,
+    /// What its pods are found by.
+    pub(crate) selector: String,
+}
+
+impl Plugin {
+    /// The plugin a DaemonSet is of.
+    pub(crate) fn of(set: &DaemonSet) -> Option<Self> {
+        let own = set.name_any();
+        let (_, name) = PLUGINS.iter().find(|(known, _)| *known == own)?;
+        let status = set.status.as_ref()?;
+        Some(Self {
+            name,
+            set: own,
+            namespace: set.namespace().unwrap_or_default(),
+            incomplete: status.number_ready < status.desired_number_scheduled,
+            selector: super::watched::selector(set.spec.as_ref().map(|spec| &spec.selector)),
+        })
+    }
+}
+
+/// The network: what the pods of its plugin say, and the kubelets: `silent` are nodes whose kubelet has
+/// no network, and since when.
+pub(crate) fn network<P: Borrow<Pod>>(
+    plugins: &[Plugin],
+    pods: &[P],
+    silent: impl Iterator<Item = (String, Timestamp)>,
+    now: Timestamp,
+) -> Network {
+    let is_old = |since: Timestamp| now.as_second() - since.as_second() >= TIMEOUT;
+    let mut missing: BTreeSet<String> =
+        silent.filter(|(_, since)| is_old(*since)).map(|(node, _)| node).collect();
+    for plugin in plugins.iter().filter(|plugin| plugin.incomplete) {
+        let own = pods.iter().map(Borrow::borrow).filter(|pod| {
+            pod.metadata.namespace.as_deref() == Some(plugin.namespace.as_str())
+                && belongs_to(pod, "DaemonSet", &plugin.set)
+        });
+        let broken = own.filter(|pod| {
+            let since = crate::cluster::workloads::unready_since(pod);
+            !crate::cluster::workloads::is_ready(pod) && is_old(since)
+        });
+        missing.extend(broken.filter_map(crate::cluster::workloads::node_of));
+    }
+    let plugin = plugins.first().map_or(Network::UNRECOGNIZED, |plugin| plugin.name);
+    Network { plugin: plugin.to_owned(), missing_on: missing.into_iter().collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(ready: i32) -> DaemonSet {
+        serde_json::from_value(json!({
+            "metadata": {"name": "antrea-agent", "namespace": "kube-system"},
+            "spec": {"selector": {"matchLabels": {"app": "antrea"}}, "template": {}},
+            "status": {
+                "desiredNumberScheduled": 2, "numberReady": ready,
+                "currentNumberScheduled": 2, "numberMisscheduled": 0,
+            },
+        }))
+        .unwrap()
+    }
+
+    fn pod(since: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "antrea-agent-x", "namespace": "kube-system",
+                "ownerReferences": [
+                    {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "antrea-agent", "uid": "1"},
+                ],
+            },
+            "spec": {"nodeName": "worker-1", "containers": []},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "False", "lastTransitionTime": since},
+            ]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_node_whose_plugin_is_not_ready_for_long_is_named() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let plugin = Plugin::of(&set(1)).unwrap();
+        assert_eq!(plugin.selector, "app=antrea");
+        let none = std::iter::empty;
+        let long =
+            network(std::slice::from_ref(&plugin), &[pod("2026-01-01T11:50:00Z")], none(), now);
+        assert_eq!(long.missing_on, ["worker-1"]);
+        assert_eq!(long.plugin, "Antrea");
+        let short = network(&[plugin], &[pod("2026-01-01T11:59:30Z")], none(), now);
+        assert_eq!(short.missing_on, [""; 0], "it may still be starting");
+        assert!(!Plugin::of(&set(2)).unwrap().incomplete);
+    }
+
+    #[test]
+    fn kubelet_is_believed_when_it_says_that_there_is_no_network() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let silent = ("worker-1".to_owned(), "2026-01-01T11:50:00Z".parse().unwrap());
+        let network = network::<Pod>(&[], &[], [silent].into_iter(), now);
+        assert_eq!(network.missing_on, ["worker-1"]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Where each thing comes from, and what is kept of it.
+
+use std::collections::BTreeMap;
+
+use health::facts::Event;
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::ValidatingWebhookConfiguration,
+        core::v1::{ConfigMap, Event as SeenEvent, Namespace, Secret},
+        discovery::v1::EndpointSlice,
+        storage::v1::CSIDriver,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
+    runtime::watcher::Config,
+};
+use plan::names;
+
+use super::{
+    openshift::{self, Infrastructure, Told},
+    snapshots::{self, Content},
+    webhooks::{self, Answering, CertificateSecret, Hook, Served},
+};
+use crate::cluster::{cache::Source, workloads};
+
+/// The definition of what the storage driver knows of a node's place.
+pub(crate) const TOPOLOGIES: &str = "csinodetopologies.cns.vmware.com";
+/// The definition of snapshots.
+pub(crate) const SNAPSHOTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
+/// The definition of OpenShift's view of what it runs on.
+pub(crate) const INFRASTRUCTURES: &str = "infrastructures.config.openshift.io";
+/// All of them.
+pub(crate) const DEFINITIONS: [&str; 3] = [TOPOLOGIES, SNAPSHOTS, INFRASTRUCTURES];
+/// Bytes of a text that are kept.
+const LONGEST: usize = 600;
+/// Bytes of feature switches that are kept.
+const LARGEST_SWITCHES: usize = 64 * 1024;
+
+type Metadata<K> = PartialObjectMeta<K>;
+
+fn only(name: &str) -> Config {
+    Config::default().fields(&format!("metadata.name={name}"))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "what is kept of an object may be nothing")]
+fn there<K>(_: &K) -> Option<()> {
+    Some(())
+}
+
+fn dynamic(
+    client: &Client,
+    group: &str,
+    version: &str,
+    kind: &str,
+    plural: &str,
+) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk(group, version, kind);
+    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, plural))
+}
+
+pub(crate) fn definition(
+    client: &Client,
+    name: &str,
+) -> Source<Metadata<CustomResourceDefinition>, ()> {
+    Source::of(Api::all(client.clone()), only(name), there)
+}
+
+pub(crate) fn csi_driver(client: &Client) -> Source<Metadata<CSIDriver>, ()> {
+    Source::of(Api::all(client.clone()), only(names::CSI_DRIVER), there)
+}
+
+/// In whatever namespace the driver is. One that is far larger than the driver's is not kept.
+pub(crate) fn features(client: &Client) -> Source<ConfigMap, BTreeMap<String, String>> {
+    let keep = |map: &ConfigMap| {
+        let data = map.data.clone().unwrap_or_default();
+        let bytes: usize = data.iter().map(|(key, value)| key.len() + value.len()).sum();
+        (bytes <= LARGEST_SWITCHES).then_some(data)
+    };
+    Source::of(Api::all(client.clone()), only(workloads::FEATURES), keep)
+}
+
+/// The identity the storage driver made itself. Outside the allowed namespaces anybody could have
+/// written it.
+pub(crate) fn cluster_ids(client: &Client) -> Source<ConfigMap, String> {
+    let keep = |map: &ConfigMap| {
+        let id = map.data.as_ref()?.get("clusterID").filter(|id| !id.is_empty())?;
+        crate::allowed_namespaces::has(&map.namespace().unwrap_or_default()).then(|| id.clone())
+    };
+    Source::of(Api::all(client.clone()), only(names::CSI_CLUSTER_ID), keep)
+}
+
+pub(crate) fn secrets(client: &Client, home: &str) -> Source<Metadata<Secret>, ()> {
+    Source::of(Api::namespaced(client.clone(), home), Config::default(), there)
+}
+
+pub(crate) fn namespaces(client: &Client) -> Source<Metadata<Namespace>, String> {
+    let keep =
+        |namespace: &Metadata<Namespace>| namespace.labels().get(workloads::POD_SECURITY).cloned();
+    Source::of(Api::all(client.clone()), Config::default(), keep)
+}
+
+pub(crate) fn hooks(client: &Client) -> Source<ValidatingWebhookConfiguration, Hook> {
+    Source::of(Api::all(client.clone()), Config::default(), webhooks::hook)
+}
+
+/// Of the Secret nothing but the certificate is read into memory of ours.
+pub(crate) fn certificates(client: &Client, home: &str) -> Source<CertificateSecret, Served> {
+    let config = only(plan::names::WEBHOOK_SECRET);
+    Source::of(Api::namespaced(client.clone(), home), config, webhooks::served)
+}
+
+pub(crate) fn answering(client: &Client) -> Source<EndpointSlice, Answering> {
+    let services = webhooks::SERVICES.join(",");
+    let config = Config::default().labels(&format!("kubernetes.io/service-name in ({services})"));
+    Source::of(Api::all(client.clone()), config, webhooks::answering)
+}
+
+/// Only those with an error are kept.
+pub(crate) fn topologies(client: &Client) -> Source<DynamicObject, String> {
+    let keep = |object: &DynamicObject| {
+        let error = object.data.pointer("/status/errorMessage")?.as_str()?;
+        (!error.is_empty()).then(|| short(error))
+    };
+    let (group, plural) = ("cns.vmware.com", "csinodetopologies");
+    let api = dynamic(client, group, "v1alpha1", "CSINodeTopology", plural);
+    Source::of(api, Config::default(), keep)
+}
+
+/// Only those that speak of a disk multipathd has taken.
+pub(crate) fn mounts(client: &Client) -> Source<SeenEvent, (String, Event)> {
+    let keep = |event: &SeenEvent| {
+        let message = event.message.as_deref().filter(|text| text.contains("/dev/dm-"))?;
+        let node = event.source.as_ref()?.host.clone()?;
+        let reason = event.reason.clone().unwrap_or_default();
+        Some((node, Event { reason, message: short(message) }))
+    };
+    let config = Config::default().fields("type=Warning,reason=FailedMount");
+    Source::of(Api::all(client.clone()), config, keep)
+}
+
+/// The volume a pod waits for because another node has it, and the pod.
+pub(crate) fn contests(client: &Client) -> Source<SeenEvent, (String, String)> {
+    let config = Config::default().fields("type=Warning,reason=FailedAttachVolume");
+    Source::of(Api::all(client.clone()), config, contest)
+}
+
+fn contest(event: &SeenEvent) -> Option<(String, String)> {
+    let told = event.message.as_deref()?.strip_prefix("Multi-Attach error for volume \"")?;
+    let (volume, _) = told.split_once('"')?;
+    let pod = &event.involved_object;
+    let pod = format!("{}/{}", pod.namespace.as_deref()?, pod.name.as_deref()?);
+    Some((volume.to_owned(), pod))
+}
+
+pub(crate) fn infrastructure(client: &Client) -> Source<DynamicObject, Infrastructure> {
+    let (group, plural) = ("config.openshift.io", "infrastructures");
+    let api = dynamic(client, group, "v1", "Infrastructure", plural);
+    Source::of(api, only("cluster"), openshift::infrastructure)
+}
+
+pub(crate) fn cloud_config(client: &Client) -> Source<ConfigMap, Result<Told, String>> {
+    let config = only(openshift::CLOUD_CONFIG);
+    Source::of(Api::all(client.clone()), config, openshift::told)
+}
+
+pub(crate) fn contents(client: &Client) -> Source<DynamicObject, Content> {
+    let (group, plural) = ("snapshot.storage.k8s.io", "volumesnapshotcontents");
+    let api = dynamic(client, group, "v1", "VolumeSnapshotContent", plural);
+    Source::of(api, Config::default(), snapshots::content)
+}
+
+/// The beginning of a text.
+pub(crate) fn short(text: &str) -> String {
+    text.chars().take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_waits_for_a_volume_of_another_node_is_told_from_one_that_waits_for_something_else()
+     {
+        let event = |message: &str| -> SeenEvent {
+            serde_json::from_value(json!({
+                "metadata": {"name": "e", "namespace": "shop"}, "message": message,
+                "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web-1"},
+            }))
+            .unwrap()
+        };
+        let told = "Multi-Attach error for volume \"pvc-1\" Volume is already used by pod(s) web-0";
+        assert_eq!(contest(&event(told)), Some(("pvc-1".into(), "shop/web-1".into())));
+        let other = "AttachVolume.Attach failed for volume \"pvc-1\" : rpc error";
+        assert_eq!(contest(&event(other)), None);
+    }
+}

@@ -1,0 +1,296 @@
+//! The site, kept up to date by watches.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use health::facts::{AccessReview, Event, Known, Lease};
+use k8s_openapi::{
+    api::{
+        coordination::v1::Lease as SeenLease,
+        core::v1::{Event as SeenEvent, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
+use kube::{Api, Client, Resource, runtime::watcher::Config};
+use plan::names;
+use serde::de::DeserializeOwned;
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+};
+
+use super::{
+    Content, Hook, Kept, Served, Site,
+    openshift::{Infrastructure, Told},
+    sources,
+    webhooks::Answering,
+};
+use crate::cluster::{
+    cache::{Cache, Filler, Source},
+    crash_logs::CrashLogs,
+    events::{self, Warning},
+    workloads,
+};
+
+/// Shelves kept filled.
+pub(crate) struct Watched {
+    definitions: Vec<Cache<()>>,
+    csi_driver: Cache<()>,
+    features: Cache<BTreeMap<String, String>>,
+    cluster_ids: Cache<String>,
+    secrets: Vec<Cache<()>>,
+    pod_security: Cache<String>,
+    hooks: Cache<Hook>,
+    certificates: Vec<Cache<Served>>,
+    answering: Cache<Answering>,
+    topologies: Cache<String>,
+    mounts: Cache<(String, Event)>,
+    contests: Cache<(String, String)>,
+    infrastructure: Cache<Infrastructure>,
+    cloud_config: Cache<Result<Told, String>>,
+    leases: Vec<Cache<Lease>>,
+    /// Snapshots of volumes.
+    pub(crate) contents: Cache<Content>,
+    /// Pods that are not ready, of drivers by other hands and of a network plugin that is incomplete.
+    pub(crate) pods: Follower<Pod>,
+    /// Warnings in the namespaces of drivers.
+    pub(crate) warnings: Follower<Warning>,
+    /// The last words of containers that crashed.
+    pub(crate) words: CrashLogs,
+}
+
+impl Watched {
+    /// The shelves, and the watches that fill them. `changed` is told of every change.
+    pub(crate) fn new(client: &Client, changed: &Arc<watch::Sender<()>>) -> (Self, Vec<Filler>) {
+        let mut fill = Fill { fillers: Vec::new(), changed };
+        let of = |fill: &mut Fill<'_>, name| fill.one(sources::definition(client, name));
+        let defined = sources::DEFINITIONS.map(|name| of(&mut fill, name));
+        let [zones, snapshots, platform] = defined.clone();
+        let of = |home| fill.one(sources::secrets(client, home));
+        let secrets: Vec<_> = crate::allowed_namespaces::all().map(of).collect();
+        let of = |home| fill.one(sources::certificates(client, home));
+        let certificates: Vec<_> = crate::allowed_namespaces::all().map(of).collect();
+        let leases = events::LEASES.map(|(name, _)| fill.one(lease(client, name)));
+        let (pods, filler) = Follower::new(client, changed, unready_pods);
+        fill.fillers.push(filler);
+        let (warnings, filler) = Follower::new(client, changed, warnings);
+        fill.fillers.push(filler);
+        let (words, filler) = CrashLogs::new(client, changed);
+        fill.fillers.push(filler);
+        let watched = Self {
+            csi_driver: fill.one(sources::csi_driver(client)),
+            features: fill.one(sources::features(client)),
+            cluster_ids: fill.one(sources::cluster_ids(client)),
+            secrets,
+            pod_security: fill.one(sources::namespaces(client)),
+            hooks: fill.one(sources::hooks(client)),
+            certificates,
+            answering: fill.one(sources::answering(client)),
+            topologies: fill.while_defined(sources::topologies(client), zones),
+            mounts: fill.one(sources::mounts(client)),
+            contests: fill.one(sources::contests(client)),
+            infrastructure: fill.while_defined(sources::infrastructure(client), platform.clone()),
+            cloud_config: fill.while_defined(sources::cloud_config(client), platform),
+            contents: fill.while_defined(sources::contents(client), snapshots),
+            definitions: defined.into(),
+            leases: leases.into(),
+            pods,
+            warnings,
+            words,
+        };
+        (watched, fill.fillers)
+    }
+
+    /// What they hold now.
+    pub(crate) fn site(&self) -> Site {
+        Site {
+            definitions: together(&self.definitions),
+            csi_driver: self.csi_driver.read(Clone::clone),
+            features: self.features.read(Clone::clone),
+            cluster_ids: self.cluster_ids.read(Clone::clone),
+            secrets: together(&self.secrets),
+            pod_security: self.pod_security.read(Clone::clone),
+            hooks: self.hooks.read(Clone::clone),
+            certificates: together(&self.certificates),
+            answering: self.answering.read(Clone::clone),
+            topologies: self.topologies.read(Clone::clone),
+            mounts: self.mounts.read(Clone::clone),
+            contests: self.contests.read(Clone::clone),
+            infrastructure: self.infrastructure.read(Clone::clone),
+            cloud_config: self.cloud_config.read(Clone::clone),
+        }
+    }
+
+    /// Changes whenever what is known of nodes here does.
+    pub(crate) fn nodes_mark(&self) -> [u64; 2] {
+        [self.topologies.revision(), self.mounts.revision()]
+    }
+
+    /// What could not be read for lack of rights.
+    pub(crate) fn rights(&self) -> Vec<AccessReview> {
+        self.site().rights().into_iter().chain(self.words.said().right()).collect()
+    }
+
+    /// The drivers' leases, wherever they are.
+    pub(crate) fn leases(&self) -> Known<Vec<Lease>> {
+        super::map(&together(&self.leases), |all| all.values().cloned().collect())
+    }
+}
+
+fn together<T: Clone + PartialEq + Send + Sync + 'static>(shelves: &[Cache<T>]) -> Kept<T> {
+    let mut all = Known::Known(BTreeMap::new());
+    for cache in shelves {
+        super::merge(&mut all, cache.read(Clone::clone));
+    }
+    all
+}
+
+struct Fill<'a> {
+    fillers: Vec<Filler>,
+    changed: &'a Arc<watch::Sender<()>>,
+}
+
+impl Fill<'_> {
+    fn one<K, T>(&mut self, source: Source<K, T>) -> Cache<T>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        T: Clone + PartialEq + Send + Sync + 'static,
+    {
+        let (kept, filler) = source.watch(self.changed);
+        self.fillers.push(filler);
+        kept
+    }
+
+    fn while_defined<K, T>(&mut self, source: Source<K, T>, definition: Cache<()>) -> Cache<T>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        T: Clone + PartialEq + Send + Sync + 'static,
+    {
+        let (kept, filler) = source.watch_while(definition, self.changed);
+        self.fillers.push(filler);
+        kept
+    }
+}
+
+/// A lease by name, in whatever namespace the driver is. That it is renewed is not news.
+pub(crate) fn lease(client: &Client, name: &str) -> Source<SeenLease, Lease> {
+    let config = Config::default().fields(&format!("metadata.name={name}"));
+    let source = Source::of(Api::all(client.clone()), config, events::lease);
+    source.differing(events::is_taken_up)
+}
+
+/// Where something is looked for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) namespace: String,
+    /// Labels, as the API server takes them; none if empty.
+    pub(crate) labels: String,
+}
+
+/// What a workload's pods are found by.
+pub(crate) fn selector(selector: Option<&LabelSelector>) -> String {
+    let labels = selector.and_then(|selector| selector.match_labels.as_ref()).into_iter().flatten();
+    let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
+    labels.join(",")
+}
+
+fn unready_pods(client: &Client, place: &Place) -> Source<Pod, Pod> {
+    let config = Config::default().labels(&place.labels).page_size(100);
+    Source::of(Api::namespaced(client.clone(), &place.namespace), config, workloads::unready)
+}
+
+fn warnings(client: &Client, place: &Place) -> Source<SeenEvent, Warning> {
+    let config = Config::default().fields("type=Warning");
+    let keep = |event: &SeenEvent| {
+        let warning = events::warning(event)?;
+        let workload = ["Pod", "DaemonSet", "Deployment", "ReplicaSet"];
+        // Where everybody lives, others have warnings too.
+        let ours =
+            !warning.object.starts_with(names::KUBE_SYSTEM) || warning.object.contains("vsphere");
+        (ours && workload.contains(&warning.kind.as_str())).then_some(warning)
+    };
+    Source::of(Api::namespaced(client.clone(), &place.namespace), config, keep)
+}
+
+/// Watches where it is told to, and nowhere else.
+pub(crate) struct Follower<T> {
+    wanted: watch::Sender<BTreeSet<Place>>,
+    shelves: Arc<RwLock<BTreeMap<Place, Cache<T>>>>,
+}
+
+impl<T: Clone + PartialEq + Send + Sync + 'static> Follower<T> {
+    fn new<K>(
+        client: &Client,
+        changed: &Arc<watch::Sender<()>>,
+        source: fn(&Client, &Place) -> Source<K, T>,
+    ) -> (Self, Filler)
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let wanted = watch::Sender::new(BTreeSet::new());
+        let shelves = Arc::new(RwLock::new(BTreeMap::new()));
+        let (target, mut told) = (shelves.clone(), wanted.subscribe());
+        let (client, changed) = (client.clone(), changed.clone());
+        let filler = async move {
+            let mut tasks = JoinSet::new();
+            let mut running: BTreeMap<Place, AbortHandle> = BTreeMap::new();
+            loop {
+                let places = told.borrow_and_update().clone();
+                running.retain(|place, task| {
+                    let stays = places.contains(place);
+                    if !stays {
+                        task.abort();
+                    }
+                    stays
+                });
+                for place in &places {
+                    if running.contains_key(place) {
+                        continue;
+                    }
+                    let (cache, filler) = source(&client, place).watch(&changed);
+                    running.insert(place.clone(), tasks.spawn(filler));
+                    target
+                        .write()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(place.clone(), cache);
+                }
+                let gone = |place: &Place| !places.contains(place);
+                target
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .retain(|place, _| !gone(place));
+                while tasks.try_join_next().is_some() {}
+                if told.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        (Self { wanted, shelves }, Box::pin(filler))
+    }
+
+    /// From now on, look at these places.
+    pub(crate) fn follow(&self, places: BTreeSet<Place>) {
+        self.wanted.send_if_modified(|before| {
+            let news = *before != places;
+            *before = places;
+            news
+        });
+    }
+
+    /// What was seen so far.
+    pub(crate) fn seen(&self) -> Vec<T> {
+        let shelves = self.shelves.read().unwrap_or_else(PoisonError::into_inner);
+        let all = shelves
+            .values()
+            .map(|cache| cache.read(|items| items.values().cloned().collect::<Vec<T>>()));
+        all.filter_map(|known| match known {
+            Known::Known(items) => Some(items),
+            Known::Unknown { .. } => None,
+        })
+        .flatten()
+        .collect()
+    }
+}

@@ -1,0 +1,574 @@
+//! Caches kept filled by watches, slimmed to what facts need.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Debug,
+    future::Future,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
+use futures::{Stream, StreamExt};
+use health::facts::{AccessReview, Known};
+use jiff::Timestamp;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::{DaemonSet, Deployment},
+        core::v1::{ConfigMap, Pod, Secret},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, PartialObjectMeta},
+    core::DeserializeGuard,
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, ObjectRef, Store},
+        watcher,
+    },
+};
+use plan::{ObjectId, facts::Seen, names};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::watch;
+
+use super::{
+    cache::Cache,
+    driver_secrets::LastRead,
+    events::{self, Warning},
+    nodes::{self, Kept},
+    password_expiry, pods,
+    provenance::{Binding, Permissions},
+    site::{self, Watched, is_plugin},
+    volumes,
+};
+use crate::{applied::Applied, kinds::KINDS, probes::Interruptions};
+
+/// The caches. VDO's own objects are those in the operator's namespace: others are not followed.
+pub struct Stores {
+    pub(crate) configs: Store<DeserializeGuard<VDOConfig>>,
+    vcenters: Store<DeserializeGuard<VsphereCloudConfig>>,
+    compatibility: Store<DeserializeGuard<CompatibilityConfig>>,
+    nodes: Cache<Kept>,
+    pub(crate) daemon_sets: Store<DaemonSet>,
+    pub(crate) deployments: Store<Deployment>,
+    pods: Cache<pods::Kept>,
+    /// The ClusterRoles that tell a driver, and the bindings of service accounts to any of them.
+    pub(crate) roles: Cache<Permissions>,
+    pub(crate) bindings: Cache<Binding>,
+    pub(crate) attachments: Cache<volumes::VolumeOnNode>,
+    secrets: Store<PartialObjectMeta<Secret>>,
+    /// The ConfigMaps beside the operator: a catalog, certificates, records.
+    maps: Store<PartialObjectMeta<ConfigMap>>,
+    ours: Vec<(ApiResource, Store<DynamicObject>)>,
+    pub(crate) csi_nodes: Cache<health::facts::CsiEntry>,
+    pub(crate) volumes: Cache<health::facts::Volume>,
+    pub(crate) claims: Cache<volumes::Claimed>,
+    pub(crate) classes: Cache<health::facts::StorageClass>,
+    /// Warnings about claims.
+    pub(crate) claim_warnings: Cache<Warning>,
+    /// What stands around the drivers.
+    pub(crate) site: Watched,
+    /// The drivers' Secrets, as they were last read.
+    pub(crate) driver_secrets: LastRead,
+    /// Hears of every change.
+    news: watch::Receiver<()>,
+    /// Watches without which no round is possible, and that are interrupted.
+    pub(crate) interruptions: Interruptions,
+}
+
+/// A watch that fills a cache, to be run as a task.
+pub(crate) type Filler = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Objects in one answer to a list. A pod with all that is said of who wrote which field takes a hundred
+/// kilobytes before anything is left out, and what thousands of them leave behind is never quite given back.
+const PAGE: u32 = 100;
+
+impl Stores {
+    /// The caches, and the watches that fill them. `changed` is told of every change.
+    pub fn new(
+        client: &Client,
+        namespace: &str,
+        changed: &Arc<watch::Sender<()>>,
+    ) -> (Self, Vec<Filler>) {
+        let (site, mut fillers) = Watched::new(client, changed);
+        let every = watcher::Config::default().page_size(PAGE);
+        let of_drivers =
+            every.clone().labels(&format!("{}={}", names::PART_OF_LABEL, names::PART_OF));
+        let managed =
+            every.clone().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY));
+        let mut ours = Vec::new();
+        let interruptions = Interruptions::default();
+        let watched = KINDS.iter().flat_map(|(resource, namespaced)| {
+            let allowed_namespaces: Vec<&str> =
+                if *namespaced { crate::allowed_namespaces::all().collect() } else { vec![""] };
+            allowed_namespaces.into_iter().map(move |home| (resource, home))
+        });
+        for (resource, home) in watched {
+            let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), resource);
+            let api = if home.is_empty() {
+                api
+            } else {
+                Api::namespaced_with(client.clone(), home, resource)
+            };
+            let writer = reflector::store::Writer::<DynamicObject>::new(resource.clone());
+            let store = writer.as_reader();
+            let stream = watcher(api, managed.clone());
+            let (resource_of, changed) = (resource.clone(), changed.clone());
+            let stream = noted(stream, &interruptions, &format!("{} {home}", resource.kind));
+            fillers.push(fill_dynamic(stream, writer, resource_of, changed));
+            ours.push((resource.clone(), store));
+        }
+        let mut watch = Watch { client, changed, fillers: &mut fillers, interruptions };
+        let about_claims =
+            every.clone().fields("type=Warning,involvedObject.kind=PersistentVolumeClaim");
+        let api = |client: &Client| client.clone();
+        let stores = Self {
+            interruptions: watch.interruptions.clone(),
+            csi_nodes: watch.cache(Api::all(api(client)), &every, nodes::csi_entry, PartialEq::ne),
+            volumes: watch.cache(Api::all(api(client)), &every, volumes::volume, PartialEq::ne),
+            claims: watch.cache(Api::all(api(client)), &every, volumes::claimed, PartialEq::ne),
+            classes: watch.cache(Api::all(api(client)), &every, volumes::class, PartialEq::ne),
+            claim_warnings: watch.cache(
+                Api::all(api(client)),
+                &about_claims,
+                events::warning,
+                PartialEq::ne,
+            ),
+            configs: watch.one(Api::namespaced(api(client), namespace), &every, plain, revision),
+            vcenters: watch.one(Api::namespaced(api(client), namespace), &every, plain, revision),
+            compatibility: watch.one(
+                Api::namespaced(api(client), namespace),
+                &every,
+                plain,
+                revision,
+            ),
+            nodes: watch.required(
+                Api::all(api(client)),
+                &every,
+                |node| Some(Kept::of(node)),
+                PartialEq::ne,
+            ),
+            daemon_sets: watch.all(&every, slim_daemon_set, content),
+            deployments: watch.all(&every, slim_deployment, content),
+            pods: watch.required(
+                Api::all(api(client)),
+                &of_drivers,
+                |pod: &Pod| {
+                    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+                    crate::allowed_namespaces::has(namespace).then(|| pods::Kept::of(pod))
+                },
+                PartialEq::ne,
+            ),
+            roles: watch.required(Api::all(api(client)), &every, Permissions::of, PartialEq::ne),
+            bindings: watch.required(Api::all(api(client)), &every, Binding::of, PartialEq::ne),
+            attachments: watch.required(
+                Api::all(api(client)),
+                &every,
+                volumes::attachment,
+                PartialEq::ne,
+            ),
+            secrets: watch.metadata(names::KUBE_SYSTEM, &every),
+            maps: watch.metadata(namespace, &every),
+            ours,
+            site,
+            driver_secrets: LastRead::default(),
+            news: changed.subscribe(),
+        };
+        (stores, fillers)
+    }
+
+    /// Waits until every cache has its first complete view.
+    pub async fn ready(&self) {
+        let _ = tokio::join!(
+            self.configs.wait_until_ready(),
+            self.vcenters.wait_until_ready(),
+            self.compatibility.wait_until_ready(),
+            self.nodes.listed(self.news.clone()),
+            self.daemon_sets.wait_until_ready(),
+            self.deployments.wait_until_ready(),
+            self.pods.listed(self.news.clone()),
+            self.roles.listed(self.news.clone()),
+            self.bindings.listed(self.news.clone()),
+            self.attachments.listed(self.news.clone()),
+            self.secrets.wait_until_ready(),
+            self.maps.wait_until_ready(),
+        );
+        for (_, store) in &self.ours {
+            let _ = store.wait_until_ready().await;
+        }
+    }
+
+    /// What is made of all nodes.
+    pub(crate) fn nodes<R>(&self, make: impl Fn(&BTreeMap<String, Kept>) -> R) -> R {
+        match self.nodes.read(&make) {
+            Known::Known(nodes) => nodes,
+            Known::Unknown { .. } => make(&BTreeMap::new()),
+        }
+    }
+
+    /// What is made of all pods of drivers that VDO installed.
+    pub(crate) fn pods<R>(&self, make: impl Fn(&pods::Pods) -> R) -> R {
+        match self.pods.read(&make) {
+            Known::Known(pods) => pods,
+            Known::Unknown { .. } => make(&pods::Pods::new()),
+        }
+    }
+
+    /// Changes whenever what is known of any node does.
+    pub(crate) fn nodes_mark(&self) -> [u64; 4] {
+        let [topologies, mounts] = self.site.nodes_mark();
+        [self.nodes.revision(), self.csi_nodes.revision(), topologies, mounts]
+    }
+
+    /// The version of a Secret in `kube-system`, if it exists.
+    pub(crate) fn secret_version(&self, name: &str) -> Option<String> {
+        let secret = self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM))?;
+        let metadata = &secret.metadata;
+        Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
+    }
+
+    /// When the password in a Secret of `kube-system` expires, as far as it is noted there.
+    pub(crate) fn password_expires(&self, name: &str) -> Known<Option<Timestamp>> {
+        match self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM)) {
+            Some(secret) => password_expiry::password_expires(secret.annotations()),
+            None => Known::unknown("there is no Secret with its credentials"),
+        }
+    }
+
+    /// The version of a ConfigMap beside the operator, if it exists.
+    pub(crate) fn map_version(&self, name: &str, namespace: &str) -> Option<String> {
+        self.maps.get(&ObjectRef::new(name).within(namespace))?.metadata.resource_version.clone()
+    }
+
+    /// The VsphereCloudConfigs that can be read.
+    pub(crate) fn vcenter_configs(&self) -> Vec<VsphereCloudConfig> {
+        readable(&self.vcenters)
+    }
+
+    /// The CompatibilityConfigs that can be read.
+    pub(crate) fn compatibility_configs(&self) -> Vec<CompatibilityConfig> {
+        readable(&self.compatibility)
+    }
+
+    /// What could not be read for lack of rights.
+    pub(crate) fn rights(&self) -> Known<Vec<AccessReview>> {
+        let mut reviews = Vec::new();
+        let mut review = |group: &str, resource: &str, purpose: &str, known: Known<()>| {
+            let refused = known.reason().is_some_and(|reason| reason.contains("forbidden"));
+            if refused {
+                reviews.push(AccessReview::to_list(group, resource, purpose));
+            }
+        };
+        let storage = "storage.k8s.io";
+        let registered = "seeing whether the storage driver is registered on the nodes";
+        review(storage, "csinodes", registered, self.csi_nodes.read(|_| ()));
+        review(storage, "storageclasses", "checking StorageClasses", self.classes.read(|_| ()));
+        let compared = "comparing volumes with vCenter";
+        review("", "persistentvolumes", compared, self.volumes.read(|_| ()));
+        let waiting = "seeing claims that wait";
+        review("", "persistentvolumeclaims", waiting, self.claims.read(|_| ()));
+        let told = "telling why something does not work";
+        review("", "events", told, self.claim_warnings.read(|_| ()));
+        let leases = site::map(&self.site.leases(), |_| ());
+        review("coordination.k8s.io", "leases", "seeing who leads", leases);
+        let (group, told) = ("rbac.authorization.k8s.io", "telling drivers from lookalikes");
+        review(group, "clusterroles", told, self.roles.read(|_| ()));
+        review(group, "clusterrolebindings", told, self.bindings.read(|_| ()));
+        reviews.extend(self.site.rights());
+        Known::Known(reviews)
+    }
+
+    /// Every object that carries our label.
+    pub(crate) fn objects(&self, applied: &Applied) -> BTreeMap<ObjectId, Seen> {
+        let mut all: BTreeMap<ObjectId, Seen> = applied.unwatched().into_iter().collect();
+        for (resource, store) in &self.ours {
+            for object in store.state() {
+                let id = ObjectId {
+                    api_version: resource.api_version.clone(),
+                    kind: resource.kind.clone(),
+                    namespace: object.namespace().unwrap_or_default(),
+                    name: object.name_any(),
+                };
+                if applied.is_gone(&id, &object.metadata) {
+                    continue;
+                }
+                let digest = object.annotations().get(names::DIGEST).cloned();
+                let settled = applied.is_settled(&id, &object.metadata);
+                let leaving = object.metadata.deletion_timestamp.is_some();
+                let mark = crate::applied::mark(&object.metadata);
+                all.insert(id, Seen { digest, settled, leaving, mark });
+            }
+        }
+        all
+    }
+}
+
+/// Objects that can be read. One that cannot is as if it were not there, and does not stop the others.
+fn readable<K>(store: &Store<DeserializeGuard<K>>) -> Vec<K>
+where
+    K: Resource<DynamicType = ()> + Clone,
+{
+    let all = store.state().into_iter();
+    let read = all.filter_map(|object| match &object.0 {
+        Ok(object) => Some(object.clone()),
+        Err(error) => {
+            let name = error.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(kind = %K::kind(&()), name, error = error.error, "an object cannot be read");
+            None
+        }
+    });
+    read.collect()
+}
+
+/// Starts watches.
+struct Watch<'a> {
+    client: &'a Client,
+    changed: &'a Arc<watch::Sender<()>>,
+    fillers: &'a mut Vec<Filler>,
+    interruptions: Interruptions,
+}
+
+impl Watch<'_> {
+    /// Keeps what `keep` makes of each object of a kind.
+    fn cache<K, T>(
+        &mut self,
+        api: Api<K>,
+        config: &watcher::Config,
+        keep: fn(&K) -> Option<T>,
+        differs: fn(&T, &T) -> bool,
+    ) -> Cache<T>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        T: Clone + PartialEq + Send + Sync + 'static,
+    {
+        let events = watcher(api, config.clone());
+        let (kept, filler) = Cache::of(events, keep, differs, self.changed.clone());
+        self.fillers.push(filler);
+        kept
+    }
+
+    /// The same for a kind without which no round is possible.
+    fn required<K, T>(
+        &mut self,
+        api: Api<K>,
+        config: &watcher::Config,
+        keep: fn(&K) -> Option<T>,
+        differs: fn(&T, &T) -> bool,
+    ) -> Cache<T>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        T: Clone + PartialEq + Send + Sync + 'static,
+    {
+        let events = noted(watcher(api, config.clone()), &self.interruptions, &K::kind(&()));
+        let (kept, filler) = Cache::of(events, keep, differs, self.changed.clone());
+        self.fillers.push(filler);
+        kept
+    }
+
+    /// Watches all objects of a kind. What `slim` leaves is kept; a change that leaves `mark` the
+    /// same is kept too, and nobody is told.
+    fn all<K>(
+        &mut self,
+        config: &watcher::Config,
+        slim: fn(&mut K),
+        mark: fn(&K) -> u64,
+    ) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.one(Api::all(self.client.clone()), config, slim, mark)
+    }
+
+    /// Watches the objects of a kind in one namespace, without their content.
+    fn metadata<K>(&mut self, home: &str, config: &watcher::Config) -> Store<PartialObjectMeta<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.one(Api::namespaced(self.client.clone(), home), config, plain, revision)
+    }
+
+    fn one<K>(
+        &mut self,
+        api: Api<K>,
+        config: &watcher::Config,
+        slim: fn(&mut K),
+        mark: fn(&K) -> u64,
+    ) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let (store, writer) = reflector::store();
+        let changed = self.changed.clone();
+        let events = noted(watcher(api, config.clone()), &self.interruptions, &K::kind(&()));
+        let stream = events.default_backoff().modify(slim).reflect(writer);
+        let mut marks: HashMap<String, u64> = HashMap::new();
+        self.fillers.push(Box::pin(stream.for_each(move |event| {
+            if is_news(&event, &mut marks, mark) {
+                changed.send_replace(());
+            }
+            std::future::ready(())
+        })));
+        store
+    }
+}
+
+/// The same events; errors are noted until the next event.
+fn noted<K>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+    interruptions: &Interruptions,
+    watch: &str,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static {
+    let (interruptions, watch) = (interruptions.clone(), watch.to_owned());
+    events.inspect(move |event| interruptions.note(&watch, event.as_ref().err()))
+}
+
+/// Whether an event of a watch is worth another round.
+fn is_news<K: Resource<DynamicType = ()>>(
+    event: &watcher::Result<watcher::Event<K>>,
+    marks: &mut HashMap<String, u64>,
+    mark: fn(&K) -> u64,
+) -> bool {
+    let key =
+        |object: &K| format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
+    match event {
+        Ok(watcher::Event::Apply(object)) => {
+            let now = mark(object);
+            marks.insert(key(object), now) != Some(now)
+        }
+        Ok(watcher::Event::InitApply(object)) => {
+            marks.insert(key(object), mark(object));
+            false
+        }
+        Ok(watcher::Event::Delete(object)) => {
+            marks.remove(&key(object));
+            true
+        }
+        Ok(watcher::Event::Init) => {
+            marks.clear();
+            false
+        }
+        Ok(watcher::Event::InitDone) => true,
+        Err(error) => {
+            tracing::warn!(kind = %K::kind(&()), %error, "a watch was interrupted");
+            false
+        }
+    }
+}
+
+fn fill_dynamic(
+    stream: impl futures::Stream<
+        Item = watcher::Result<watcher::Event<PartialObjectMeta<DynamicObject>>>,
+    > + Send
+    + 'static,
+    writer: reflector::store::Writer<DynamicObject>,
+    resource: ApiResource,
+    changed: Arc<watch::Sender<()>>,
+) -> Filler {
+    let kind = resource.kind.clone();
+    let stream =
+        stream.default_backoff().map(move |event| event.map(|event| as_dynamic(event, &resource)));
+    let stream = stream.reflect(writer);
+    Box::pin(stream.for_each(move |event| {
+        if let Err(error) = event {
+            tracing::warn!(kind, %error, "a watch was interrupted");
+        }
+        changed.send_replace(());
+        std::future::ready(())
+    }))
+}
+
+fn as_dynamic(
+    event: watcher::Event<PartialObjectMeta<DynamicObject>>,
+    resource: &ApiResource,
+) -> watcher::Event<DynamicObject> {
+    let convert = |object: PartialObjectMeta<DynamicObject>| {
+        let mut dynamic = DynamicObject::new(&object.name_any(), resource);
+        dynamic.metadata = object.metadata;
+        slim(&mut dynamic.metadata);
+        dynamic
+    };
+    match event {
+        watcher::Event::Apply(object) => watcher::Event::Apply(convert(object)),
+        watcher::Event::Delete(object) => watcher::Event::Delete(convert(object)),
+        watcher::Event::InitApply(object) => watcher::Event::InitApply(convert(object)),
+        watcher::Event::Init => watcher::Event::Init,
+        watcher::Event::InitDone => watcher::Event::InitDone,
+    }
+}
+
+/// Drops what no fact is made from.
+fn slim(metadata: &mut ObjectMeta) {
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+fn plain<K: Resource>(object: &mut K) {
+    slim(object.meta_mut());
+}
+
+/// Bytes of a workload outside the allowed namespaces that are kept. One of a driver has 20 KB; what is
+/// far larger is a tenant's attempt to fill the operator's memory.
+const LARGEST: usize = 128 * 1024;
+
+fn is_oversized<K: Resource + Serialize>(object: &K) -> bool {
+    let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+    !crate::allowed_namespaces::has(namespace)
+        && serde_json::to_vec(object).is_ok_and(|bytes| bytes.len() > LARGEST)
+}
+
+/// Workloads that are no driver's are kept by name alone.
+fn slim_daemon_set(set: &mut DaemonSet) {
+    let authors = plan::facts::Make::authors(&set.metadata);
+    plain(set);
+    let template = set.spec.as_ref().map(|spec| &spec.template);
+    if super::drivers::is_relevant("DaemonSet", set, template) && !is_oversized(set) {
+        set.metadata.managed_fields = authors;
+    } else if !is_plugin(&set.name_any()) {
+        (set.spec, set.status) = (None, None);
+        set.metadata.annotations = None;
+        set.metadata.generation = None;
+    }
+}
+
+fn slim_deployment(deployment: &mut Deployment) {
+    let authors = plan::facts::Make::authors(&deployment.metadata);
+    plain(deployment);
+    let template = deployment.spec.as_ref().map(|spec| &spec.template);
+    let looks_like_go_vdo = deployment.name_any() == names::PREDECESSOR;
+    let is_relevant = super::drivers::is_relevant("Deployment", deployment, template);
+    if (is_relevant || looks_like_go_vdo) && !is_oversized(deployment) {
+        deployment.metadata.managed_fields = authors;
+    } else {
+        (deployment.spec, deployment.status) = (None, None);
+        deployment.metadata.annotations = None;
+        deployment.metadata.generation = None;
+    }
+}
+
+/// Changes with every write.
+fn revision<K: Resource>(object: &K) -> u64 {
+    hash(object.meta().resource_version.as_deref().unwrap_or_default())
+}
+
+/// Changes with what is kept.
+fn content<K: Resource + Serialize + Clone>(object: &K) -> u64 {
+    let mut object = object.clone();
+    object.meta_mut().resource_version = None;
+    hash(&serde_json::to_string(&object).unwrap_or_default())
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}

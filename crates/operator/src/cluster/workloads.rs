@@ -1,0 +1,418 @@
+//! The drivers as they run, as the checks see them.
+
+use std::{
+    borrow::Borrow,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use catalog::{Driver as Which, Implementation};
+use health::facts::{Container, Driver, Event, Known, Pod, Version, Waiting, Workload};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, Deployment},
+        core::v1::{ContainerStatus, Pod as SeenPod, PodSpec, PodTemplateSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
+use kube::ResourceExt;
+use plan::{
+    ObjectId,
+    facts::{Make, Task},
+    names,
+};
+
+use super::{
+    crash_logs::Said,
+    drivers::{belongs_to, is_ours_by_label, part, version},
+    events::Warning,
+    pods,
+    provenance::{Accounts, Provenance},
+    releases::Releases,
+    site::{Place, Site, map},
+};
+
+/// How long a pod may take to become ready before it is missed.
+const TIMEOUT: i64 = 120;
+/// Reasons a container waits that are no fault yet.
+const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// A Deployment or DaemonSet of a driver, with what the driver's facts are made from.
+pub(crate) struct Part {
+    pub(crate) id: ObjectId,
+    pub(crate) driver: Which,
+    task: Task,
+    /// Whether it is VDO's.
+    pub(crate) labelled: bool,
+    /// What its pods are found by.
+    selector: String,
+    /// The Secret or ConfigMap it reads its configuration from.
+    settings: Option<String>,
+    version: Option<Version>,
+    images: Vec<(String, String)>,
+    topology: Option<bool>,
+    /// Kubelet's directory, where its pods mount the place at which drivers are registered.
+    kubelet_path: Option<String>,
+    desired: i32,
+    ready: i32,
+    current: bool,
+}
+
+impl Part {
+    pub(crate) fn of_daemon_set(set: &DaemonSet) -> Option<Self> {
+        let template = set.spec.as_ref().map(|spec| &spec.template);
+        let status = set.status.clone().unwrap_or_default();
+        let counts = (status.desired_number_scheduled, status.number_ready);
+        let current = status.observed_generation >= set.metadata.generation
+            && status.updated_number_scheduled.unwrap_or(0) >= status.desired_number_scheduled;
+        let selector = set.spec.as_ref().map(|spec| &spec.selector);
+        Self::of("DaemonSet", set, (template, selector), counts, current)
+    }
+
+    pub(crate) fn of_deployment(deployment: &Deployment) -> Option<Self> {
+        let template = deployment.spec.as_ref().map(|spec| &spec.template);
+        let status = deployment.status.clone().unwrap_or_default();
+        let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        let current = status.observed_generation >= deployment.metadata.generation
+            && status.updated_replicas.unwrap_or(0) >= wanted;
+        let counts = (wanted, status.ready_replicas.unwrap_or(0));
+        let selector = deployment.spec.as_ref().map(|spec| &spec.selector);
+        Self::of("Deployment", deployment, (template, selector), counts, current)
+    }
+
+    fn of(
+        kind: &str,
+        object: &impl ResourceExt,
+        (template, selector): (Option<&PodTemplateSpec>, Option<&LabelSelector>),
+        (desired, ready): (i32, i32),
+        current: bool,
+    ) -> Option<Self> {
+        let (driver, task) = part(kind, object, template)?;
+        let Make { settings, .. } = Make::of(object.meta(), template);
+        let version = version(object.labels(), template);
+        let spec = template.and_then(|template| template.spec.as_ref());
+        let containers = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
+        let provisioner = containers.iter().find(|container| container.name == "csi-provisioner");
+        let arguments = provisioner.and_then(|container| container.args.as_ref());
+        let gate = arguments.into_iter().flatten().find_map(|argument| {
+            let gates = argument.strip_prefix("--feature-gates=")?;
+            gates.split(',').find_map(|gate| gate.strip_prefix("Topology="))
+        });
+        Some(Self {
+            id: ObjectId {
+                api_version: "apps/v1".into(),
+                kind: kind.into(),
+                namespace: object.namespace().unwrap_or_default(),
+                name: object.name_any(),
+            },
+            driver,
+            task,
+            selector: super::site::selector(selector),
+            settings,
+            labelled: is_ours_by_label(object),
+            version: version.and_then(|version| version.parse().ok()),
+            images: containers
+                .iter()
+                .map(|c| (c.name.clone(), c.image.clone().unwrap_or_default()))
+                .collect(),
+            kubelet_path: spec.and_then(kubelet_path),
+            topology: gate.map(|value| value.eq_ignore_ascii_case("true")),
+            desired,
+            ready,
+            current,
+        })
+    }
+}
+
+/// The parts of drivers among these workloads, without lookalikes.
+pub(crate) fn parts<'w>(
+    accounts: &Known<Accounts>,
+    sets: impl Iterator<Item = &'w DaemonSet> + Clone,
+    deployments: impl Iterator<Item = &'w Deployment> + Clone,
+) -> Vec<Part> {
+    let provenance = Provenance::of(accounts, sets.clone(), deployments.clone());
+    let mut parts: Vec<Part> = sets.filter_map(Part::of_daemon_set).collect();
+    parts.extend(deployments.filter_map(Part::of_deployment));
+    parts.retain(|part| provenance.counts(part.driver, &part.id.namespace));
+    parts
+}
+
+/// Kubelet's directory as pods have it that register a driver there.
+fn kubelet_path(spec: &PodSpec) -> Option<String> {
+    let paths = spec.volumes.iter().flatten().filter_map(|volume| volume.host_path.as_ref());
+    let mut allowed_namespaces = paths.filter_map(|path| {
+        path.path.trim_end_matches('/').strip_suffix("/plugins_registry").map(str::to_owned)
+    });
+    // A Windows node has its own place; what is said of it is not compared.
+    allowed_namespaces.find(|home| home.starts_with('/'))
+}
+
+/// What stands around the drivers.
+pub(crate) struct Around<'a, P: Borrow<SeenPod>> {
+    pub(crate) now: Timestamp,
+    pub(crate) pods: &'a [P],
+    pub(crate) warnings: &'a [Warning],
+    /// Drivers whose release is being rolled out and still has time.
+    pub(crate) changing: &'a dyn Fn(Which) -> bool,
+    /// What else is in the cluster.
+    pub(crate) site: &'a Site,
+    /// What the catalog says of a release.
+    pub(crate) releases: &'a Releases<'a>,
+    /// The last words of containers that crashed.
+    pub(crate) said: &'a Said,
+}
+
+/// One driver from its parts; none if there are none. Of two installs the one that is VDO's is taken,
+/// else the first.
+pub(crate) fn driver<P: Borrow<SeenPod>>(
+    which: Which,
+    parts: &[Part],
+    around: &Around<'_, P>,
+) -> Option<Driver> {
+    let own: Vec<&Part> = parts.iter().filter(|part| part.driver == which).collect();
+    let home = own.iter().find(|part| part.labelled).or(own.first())?;
+    let namespace = home.id.namespace.clone();
+    let labelled = home.labelled;
+    let together =
+        own.iter().filter(|part| part.id.namespace == namespace && part.labelled == labelled);
+    let changing = (around.changing)(which);
+    let together: Vec<&&Part> = together.collect();
+    let provisioner = together.iter().flat_map(|part| &part.images);
+    let provisioner = provisioner.filter(|(name, _)| name == "csi-provisioner");
+    let storage = which == Which::Csi;
+    let site = around.site;
+    let features = format!("{namespace}/{FEATURES}");
+    let mut driver = Driver {
+        name: which.to_string(),
+        version: together.iter().find_map(|part| part.version),
+        upstream: !together.iter().any(|part| is_ours(part)),
+        unsuitable: None,
+        workloads: together.iter().map(|part| workload(part, changing, around)).collect(),
+        config_secret: config_secret(which, &together, site),
+        crds: if storage { definitions(site) } else { BTreeMap::new().into() },
+        features: if storage {
+            map(&site.features, |all| all.get(&features).cloned().unwrap_or_default())
+        } else {
+            BTreeMap::new().into()
+        },
+        release_features: BTreeMap::new(),
+        provisioner_topology: together.iter().find_map(|part| part.topology),
+        kubelet_path: together.iter().find_map(|part| part.kubelet_path.clone()),
+        provisioner: provisioner.map(|(_, image)| image).find_map(|image| tag(image)),
+        pod_security: map(&site.pod_security, |all| all.get(&namespace).cloned()),
+        registered: if storage {
+            map(&site.csi_driver, |all| !all.is_empty())
+        } else {
+            true.into()
+        },
+        namespace,
+    };
+    (driver.release_features, driver.unsuitable) = around.releases.of(which, &driver);
+    Some(driver)
+}
+
+/// The definitions the storage driver needs.
+fn definitions(site: &Site) -> Known<BTreeMap<String, bool>> {
+    map(&site.definitions, |all| {
+        DEFINITIONS.iter().map(|name| ((*name).to_owned(), all.contains_key(*name))).collect()
+    })
+}
+
+/// The Secret of a driver, where VDO looks for it: of the cloud controller only its own is known by
+/// name, and elsewhere than at home the pods tell when it is missing.
+fn config_secret(which: Which, parts: &[&&Part], site: &Site) -> Known<Option<(String, bool)>> {
+    let home = parts.first().map(|part| part.id.namespace.as_str()).unwrap_or_default();
+    let settings = || parts.iter().find_map(|part| part.settings.clone());
+    let name = match which {
+        Which::Cpi => parts.iter().any(|part| part.labelled).then(|| names::CPI_SECRET.to_owned()),
+        Which::Csi => settings(),
+    };
+    let Some(name) = name.filter(|_| crate::allowed_namespaces::has(home)) else {
+        return Known::Known(None);
+    };
+    map(&site.secrets, |all| {
+        let there = all.contains_key(&format!("{home}/{name}"));
+        Some((name, there))
+    })
+}
+
+/// Where pods are to be looked at that do not say whose they are: those of drivers by other hands.
+pub(crate) fn places(parts: &[Part]) -> BTreeSet<Place> {
+    let theirs = parts.iter().filter(|part| !part.labelled && !part.selector.is_empty());
+    theirs
+        .map(|part| Place { namespace: part.id.namespace.clone(), labels: part.selector.clone() })
+        .collect()
+}
+
+/// Those of the pods that are a driver's and not ready.
+pub(crate) fn of_drivers<'p>(
+    parts: &[Part],
+    pods: impl Iterator<Item = &'p SeenPod>,
+) -> impl Iterator<Item = &'p SeenPod> {
+    pods.filter(|pod| !is_ready(pod)).filter(|pod| {
+        parts.iter().any(|Part { id, .. }| {
+            pod.metadata.namespace.as_deref() == Some(id.namespace.as_str())
+                && belongs_to(pod, &id.kind, &id.name)
+        })
+    })
+}
+
+/// A pod that is not ready, without what no fact is made from.
+pub(crate) fn unready(pod: &SeenPod) -> Option<SeenPod> {
+    (!is_ready(pod)).then(|| {
+        let mut pod = pod.clone();
+        pods::slim(&mut pod);
+        pod
+    })
+}
+
+pub(crate) fn is_ready(pod: &SeenPod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// The node a pod was given to; a slimmed one keeps it elsewhere.
+pub(crate) fn node_of(pod: &SeenPod) -> Option<String> {
+    let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
+    nominated.or_else(|| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
+}
+
+/// Whether a part runs the drivers of this project, not those of the Kubernetes project.
+fn is_ours(part: &Part) -> bool {
+    let images = part.images.iter().filter_map(|(_, image)| image.parse::<catalog::Image>().ok());
+    images.map(|image| Implementation::of_image(&image.name)).any(|by| by == Implementation::Rust)
+}
+
+fn tag(image: &str) -> Option<Version> {
+    image.split('@').next()?.rsplit_once(':')?.1.parse().ok()
+}
+
+/// Names of workloads of a second driver beside the one [`driver`] describes. What a driver brings
+/// with itself, as the cluster's snapshot controller, is no driver; neither is a DaemonSet that no node
+/// wants, and one that is being taken over is the same driver before and after.
+pub(crate) fn others(parts: &[Part]) -> Vec<String> {
+    let mut others = Vec::new();
+    for which in [Which::Cpi, Which::Csi] {
+        let own = parts.iter().filter(|part| part.driver == which && part.task != Task::Helper);
+        let own: Vec<&Part> = own.collect();
+        let mut controllers = own.iter().filter(|part| part.task == Task::Controller);
+        let ours = controllers.clone().find(|part| part.labelled);
+        let Some(home) = ours.or_else(|| controllers.next()) else { continue };
+        let elsewhere = own.iter().filter(|part| match part.task {
+            Task::Controller => part.id != home.id,
+            _ => part.id.namespace != home.id.namespace && part.desired > 0,
+        });
+        others.extend(elsewhere.map(|part| format!("{}/{}", part.id.namespace, part.id.name)));
+    }
+    others
+}
+
+fn workload<P: Borrow<SeenPod>>(part: &Part, changing: bool, around: &Around<'_, P>) -> Workload {
+    let id = &part.id;
+    let pods = around.pods.iter().map(Borrow::borrow).filter(|pod| {
+        pod.metadata.namespace.as_deref() == Some(id.namespace.as_str())
+            && belongs_to(pod, &id.kind, &id.name)
+    });
+    let mut unready: Vec<(&SeenPod, Pod)> = pods
+        .map(|pod| (pod, self::pod(pod, around.warnings, around.said)))
+        .filter(|(_, pod)| !pod.ready)
+        .collect();
+    unready.sort_by(|a, b| a.1.name.cmp(&b.1.name));
+    let young = |(seen, pod): &(&SeenPod, Pod)| {
+        let age = around.now.as_second() - unready_since(seen).as_second();
+        let failed = seen.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed"));
+        age < TIMEOUT
+            && !failed
+            && pod.containers.iter().all(|c| c.waiting.is_none())
+            && pod.unschedulable.is_none()
+    };
+    let starting = !unready.is_empty() && unready.iter().all(young);
+    let refused = around.warnings.iter().find(|warning| {
+        warning.event.reason == "FailedCreate"
+            && warning.object.starts_with(&format!("{}/{}", id.namespace, id.name))
+            && part.ready < part.desired
+    });
+    let mut pods: Vec<Pod> = unready.into_iter().map(|(_, pod)| pod).collect();
+    pods.extend(moved(part));
+    Workload {
+        kind: id.kind.clone(),
+        name: id.name.clone(),
+        desired: u32::try_from(part.desired).unwrap_or_default(),
+        ready: u32::try_from(part.ready).unwrap_or_default(),
+        changing: changing || !part.current || starting,
+        refused: refused.map(|warning| warning.event.message.clone()),
+        pods,
+    }
+}
+
+/// The images of the template, as if of a pod: one that was moved is worth a word while it still runs.
+fn moved(part: &Part) -> Option<Pod> {
+    let gone = part.images.iter().filter(|(_, image)| image.starts_with("gcr.io/"));
+    let containers: Vec<Container> = gone
+        .map(|(name, image)| Container {
+            name: name.clone(),
+            image: image.clone(),
+            ..Container::default()
+        })
+        .collect();
+    let name = part.id.name.clone();
+    (!containers.is_empty()).then(|| Pod { name, ready: true, containers, ..Pod::default() })
+}
+
+/// Since when a pod is not ready.
+pub(crate) fn unready_since(pod: &SeenPod) -> Timestamp {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+    let since = ready.next().and_then(|condition| condition.last_transition_time.as_ref());
+    let created = pod.metadata.creation_timestamp.as_ref();
+    since.or(created).map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+fn pod(seen: &SeenPod, warnings: &[Warning], said: &Said) -> Pod {
+    let status = seen.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let is = |kind: &str, answer: &str| {
+        conditions.iter().find(|c| c.type_ == kind && c.status == answer)
+    };
+    let statuses = status.and_then(|status| status.container_statuses.as_deref());
+    let name = seen.name_any();
+    let object = format!("{}/{name}", seen.namespace().unwrap_or_default());
+    let events = warnings.iter().filter(|w| w.kind == "Pod" && w.object == object);
+    let unscheduled = is("PodScheduled", "False");
+    Pod {
+        node: node_of(seen),
+        ready: is("Ready", "True").is_some(),
+        unschedulable: unscheduled.map(|condition| {
+            condition.message.clone().unwrap_or_else(|| "the scheduler gives no reason".to_owned())
+        }),
+        containers: statuses.unwrap_or_default().iter().map(|s| container(seen, s, said)).collect(),
+        events: events.map(|w| w.event.clone()).take(3).collect::<Vec<Event>>(),
+        name,
+    }
+}
+
+fn container(pod: &SeenPod, status: &ContainerStatus, said: &Said) -> Container {
+    let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+    let waiting = waiting.filter(|waiting| {
+        !STARTING.contains(&waiting.reason.as_deref().unwrap_or("ContainerCreating"))
+    });
+    let (last_lines, unread) = said.of(pod, status);
+    Container {
+        name: status.name.clone(),
+        image: status.image.clone(),
+        waiting: waiting.map(|waiting| Waiting {
+            reason: waiting.reason.clone().unwrap_or_default(),
+            message: waiting.message.clone().unwrap_or_default(),
+        }),
+        restarts: u32::try_from(status.restart_count).unwrap_or_default(),
+        last_lines,
+        unread,
+    }
+}
+
+/// The ConfigMap with the storage driver's feature switches.
+pub(crate) const FEATURES: &str = "internal-feature-states.csi.vsphere.vmware.com";
+/// What the storage driver needs to be defined.
+pub(crate) const DEFINITIONS: [&str; 1] = ["csinodetopologies.cns.vmware.com"];
+/// The label that says what pods a namespace lets in.
+pub(crate) const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";

@@ -1,0 +1,45 @@
+//! Asks the API server which platform this is. Some platforms only their nodes give away.
+
+use std::collections::BTreeMap;
+
+use health::facts::Platform;
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+};
+
+/// The platform for callers that read the cluster once and watch no nodes.
+pub(crate) async fn once(client: &Client, version: &str) -> Result<Platform, kube::Error> {
+    let (platform, _) = of_api_server(client, version).await?;
+    if platform != Platform::Kubernetes {
+        return Ok(platform);
+    }
+    let some = ListParams::default().limit(100);
+    let nodes = Api::<Node>::all(client.clone()).list(&some).await?.items;
+    Ok(nodes.iter().find_map(Platform::from_node).unwrap_or_default())
+}
+
+/// The platform as far as the API server gives it away, and whether the platform itself installs the vSphere
+/// drivers.
+pub(super) async fn of_api_server(
+    client: &Client,
+    version: &str,
+) -> Result<(Platform, bool), kube::Error> {
+    let groups = client.list_api_groups().await?.groups;
+    let groups: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+    let platform = Platform::detect(version, &groups, "", &BTreeMap::new()).unwrap_or_default();
+    let owns_drivers = platform == Platform::OpenShift && is_openshift_on_vsphere(client).await?;
+    Ok((platform, owns_drivers))
+}
+
+async fn is_openshift_on_vsphere(client: &Client) -> Result<bool, kube::Error> {
+    let gvk = GroupVersionKind::gvk("config.openshift.io", "v1", "Infrastructure");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "infrastructures");
+    let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
+    let all = api.list(&ListParams::default()).await?;
+    Ok(all.items.iter().any(|object| {
+        let kind = object.data.pointer("/status/platformStatus/type");
+        kind.and_then(|kind| kind.as_str()) == Some("VSphere")
+    }))
+}

@@ -1,0 +1,115 @@
+//! The cluster and the operator's own process: facts that hold for as long as the process runs.
+
+use health::facts::Platform;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use plan::names;
+
+use super::{choose, platform};
+use crate::{cluster::Stores, followed::FollowedConfig, version::Believed};
+
+/// What is the same for as long as the process runs.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// The namespace of the operator and of its records.
+    pub namespace: String,
+    /// The API server's version.
+    pub version: Believed,
+    pub platform: Platform,
+    /// Whether the platform itself installs the vSphere drivers.
+    pub owns_drivers: bool,
+    /// The uid of `kube-system`.
+    pub uid: String,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// The pod this runs in, if it runs in one.
+    pub pod: Option<String>,
+    /// When the operator began to look.
+    pub started: Timestamp,
+    /// Which build of the operator this is.
+    pub build: String,
+}
+
+/// How long things may take before they are taken for broken.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// A new release, until it is healthy.
+    pub rollout: SignedDuration,
+    /// Everything else, in seconds, where that shall be less than each is usually given.
+    pub grace: Option<u32>,
+    /// How long no API server may have answered with an older minor before a newer one counts.
+    pub settled: SignedDuration,
+}
+
+impl From<SignedDuration> for Timeouts {
+    fn from(rollout: SignedDuration) -> Self {
+        Self { rollout, grace: None, settled: crate::version::SETTLED }
+    }
+}
+
+impl Surroundings {
+    /// These, as they are seen after others: a platform does not turn into none while the process runs,
+    /// whatever one answer of one API server leaves out, and a version is not that of whichever answers.
+    pub(crate) fn after(mut self, before: &Self, now: Timestamp) -> Self {
+        self.started = before.started;
+        self.version = before.version.clone().answered(&self.version, now, self.timeouts.settled);
+        if self.platform == Platform::Kubernetes {
+            (self.platform, self.owns_drivers) = (before.platform, before.owns_drivers);
+        }
+        self
+    }
+
+    /// These, as an operator sees them that is not the first here: what was believed is in the status.
+    pub(crate) fn remembered(
+        mut self,
+        stores: &Stores,
+        recorded: Option<&FollowedConfig>,
+        now: Timestamp,
+    ) -> Self {
+        let (chosen, _) = choose(stores, recorded);
+        let config = chosen.as_ref().and_then(|config| config.0.as_ref().ok());
+        let versions = config.and_then(|config| config.status.as_ref()?.versions.as_ref());
+        if let Some(before) = versions.and_then(|versions| versions.kubernetes.as_deref()) {
+            self.version = self.version.after(before, now);
+        }
+        self
+    }
+
+    /// The platform: where the API server does not tell, any of the nodes may.
+    pub(crate) fn platform(&self, stores: &Stores) -> Platform {
+        match self.platform {
+            Platform::Kubernetes => stores
+                .nodes(|nodes| nodes.values().find_map(|node| node.platform))
+                .unwrap_or(Platform::Kubernetes),
+            told => told,
+        }
+    }
+}
+
+/// What stays the same while the process runs.
+pub(crate) async fn surroundings(
+    client: &Client,
+    namespace: &str,
+    timeouts: Timeouts,
+    build: &str,
+) -> Result<Surroundings, kube::Error> {
+    let version = client.apiserver_version().await?;
+    let home = Api::<Namespace>::all(client.clone()).get(names::KUBE_SYSTEM).await?;
+    let parsed = version.git_version.parse().map_err(|error| {
+        let text = format!("the API server says a version that is none: {error}");
+        kube::Error::Service(text.into())
+    })?;
+    let (platform, owns_drivers) = platform::of_api_server(client, &version.git_version).await?;
+    Ok(Surroundings {
+        namespace: namespace.into(),
+        platform,
+        owns_drivers,
+        version: Believed::first(parsed, version.git_version),
+        build: build.into(),
+        uid: home.metadata.uid.unwrap_or_default(),
+        timeouts,
+        pod: std::env::var("POD_NAME").ok(),
+        started: Timestamp::now(),
+    })
+}

@@ -1,0 +1,287 @@
+//! From what is wished and what was seen to what is to be done. Pure: all rules live here.
+//!
+//! ```text
+//!   Facts ─► vCenters proven? ─► release ─► configuration ─► machines found? ─► steps ─► the one
+//!                 │               (catalog)  (profile, settings)    │             │     next thing
+//!                 └───────────────────┴────────────┴────────────────┴─ findings ──┘
+//! ```
+//!
+//! The rules that are never broken, each with a test of its name:
+//!
+//! - A running driver is left alone when nothing matches, when a vCenter is away, or when its own
+//!   configuration cannot be made: [`Next::Blocked`] changes nothing.
+//! - What is applied is recorded first; what is deleted stands in the record, and is of no kind that
+//!   may hold what is not ours.
+//! - A driver installed by other hands is reported, or adopted piece by piece if it is asked for.
+//! - While volumes are attached, storage is not removed.
+//! - The cloud controller is not changed while the machine of a node is not found.
+//! - A new password of the same user waits for nothing but vCenter's word: see `credentials`.
+
+mod acknowledgement;
+mod adoption;
+mod cluster_id;
+mod configuration;
+mod conflicts;
+mod credentials;
+mod deletion;
+mod desired;
+mod differences;
+mod driver;
+mod embedded;
+mod foreign_driver;
+mod gate;
+mod kept_releases;
+mod naming;
+mod non_vsphere_nodes;
+mod nsx;
+mod privileges;
+mod profile;
+mod record_recovery;
+mod recording;
+mod release;
+mod removal;
+mod rendering;
+pub(crate) mod rollback;
+mod rollout;
+mod settings;
+mod steps;
+mod storage_classes;
+#[cfg(test)]
+mod tests;
+mod vcenters;
+mod vm_gate;
+mod vms;
+mod window;
+mod zones;
+
+use std::collections::BTreeSet;
+
+use api::{
+    finding::{Finding, Subject, codes},
+    vdo_config::Mode,
+};
+use catalog::Driver;
+use jiff::Timestamp;
+
+pub use self::removal::{is_deleted, is_kept};
+use crate::{
+    facts::{CatalogTrouble, CatalogTroubleKind, Facts},
+    names,
+    plan::{DriverPlan, Next, Plan},
+};
+
+/// Decides.
+pub fn decide(facts: &Facts) -> Plan {
+    let mut notes = Notes::default();
+    vcenters::report(facts, &mut notes);
+    several_configs(facts, &mut notes);
+    catalog_trouble(facts, &mut notes);
+    predecessor(facts, &mut notes);
+    lookalikes(facts, &mut notes);
+    doubtful_cluster_id(facts, &mut notes);
+    refusals(facts, &mut notes);
+    conflicts::report(facts, &mut notes);
+    let mut drivers = Vec::new();
+    for driver in [Driver::Cpi, Driver::Csi] {
+        let decided = driver::decide(facts, driver, drivers.first(), &mut notes);
+        drivers.extend(decided);
+    }
+    // Where a pod of a driver that was healthy is away, it is said once it does not pass.
+    let missing_privileges =
+        |d: &&DriverPlan| d.next == Next::Wait && facts.record(d.driver).healthy;
+    for driver in drivers.iter().filter(missing_privileges) {
+        let since = driver.since(facts.config.status.as_ref()).unwrap_or(facts.now);
+        if facts.now < since + facts.grace() {
+            notes.wake_at(since + facts.grace());
+        }
+    }
+    let paused = is_paused(facts);
+    for driver in &mut drivers {
+        new_passwords(facts, driver, &mut notes);
+    }
+    if facts.predecessor.runs.is_some() {
+        for driver in &mut drivers {
+            driver.next = Next::Blocked;
+        }
+    }
+    // What one driver has, the other may need: while that is not known, nothing is deleted.
+    let unknown = !facts.unreadable.is_empty();
+    for driver in drivers.iter_mut().filter(|d| unknown && matches!(d.next, Next::Delete(_))) {
+        driver.next = Next::Blocked;
+    }
+    let mut finalizer = deletion::finalizer(facts, &drivers);
+    if paused {
+        for driver in &mut drivers {
+            driver.next = Next::Nothing;
+        }
+        finalizer = crate::plan::Finalizer::Stay;
+        notes.findings.push(codes::PAUSED.found().about(myself(facts)).build());
+    }
+    // What is decided here is said here, with the step it stops; the checks may see the same.
+    // Of machines that are not found the checks know more.
+    let known = facts.health.findings.iter().any(|f| f.code == codes::VM_NOT_FOUND.code);
+    notes.findings.retain(|finding| !known || finding.code != codes::VM_NOT_FOUND.code);
+    acknowledgement::mark(facts, &mut notes);
+    let said: BTreeSet<String> =
+        notes.findings.iter().map(|finding| finding.code.clone()).collect();
+    let news = facts.health.findings.iter().filter(|finding| !said.contains(&finding.code));
+    notes.findings.extend(news.cloned());
+    gate::tie(&mut notes.findings);
+    let order = |f: &Finding| (f.consequence_of.is_some(), std::cmp::Reverse(f.severity));
+    notes.findings.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.code.cmp(&b.code)));
+    let words = non_vsphere_nodes::words(facts, &drivers);
+    Plan { drivers, findings: notes.findings, paused, finalizer, nodes: words, wake: notes.wake }
+}
+
+/// What the rules have to say beside the plan.
+#[derive(Debug, Default)]
+struct Notes {
+    findings: Vec<Finding>,
+    wake: Option<Timestamp>,
+}
+
+impl Notes {
+    /// Look again then, at the latest.
+    fn wake_at(&mut self, when: Timestamp) {
+        self.wake = Some(self.wake.map_or(when, |other| other.min(when)));
+    }
+}
+
+fn is_paused(facts: &Facts) -> bool {
+    let annotated = facts.config.metadata.annotations.as_ref();
+    let annotated = annotated.and_then(|all| all.get(names::PAUSED)).is_some_and(|v| v != "false");
+    annotated || facts.config.spec.is_paused()
+}
+
+/// A new password goes to a driver before anything else does. Where VDO may change nothing at all, the
+/// finding names what waits.
+fn new_passwords(facts: &Facts, driver: &mut DriverPlan, notes: &mut Notes) {
+    let held = match () {
+        () if is_paused(facts) => Some("VDO is paused and changes nothing"),
+        () if facts.predecessor.runs.is_some() => {
+            Some("the Go VDO runs and writes the same Secrets")
+        }
+        () => None,
+    };
+    match (credentials::due(facts, driver), held) {
+        (Ok(None), _) => {}
+        (Ok(Some(due)), None) => due.first(facts, driver),
+        (Ok(Some(due)), Some(why)) => notes.findings.extend(due.held(driver.driver, why)),
+        (Err(finding), _) => notes.findings.push(*finding),
+    }
+}
+
+/// The object all of this is about.
+fn myself(facts: &Facts) -> Subject {
+    let metadata = &facts.config.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    Subject::kubernetes("VDOConfig", metadata.namespace.as_deref(), name)
+}
+
+/// One VDOConfig is followed; the others are named, and change nothing.
+fn several_configs(facts: &Facts, notes: &mut Notes) {
+    if facts.rivals.is_empty() {
+        return;
+    }
+    let followed = facts.config.metadata.name.as_deref().unwrap_or_default();
+    let others: Vec<&str> = facts.rivals.iter().map(|rival| rival.name.as_str()).collect();
+    let rivals = facts
+        .rivals
+        .iter()
+        .map(|rival| Subject::kubernetes("VDOConfig", Some(&rival.namespace), &rival.name));
+    notes.findings.push(
+        codes::SEVERAL_CONFIGS
+            .found()
+            .with("count", (facts.rivals.len() + 1).to_string())
+            .with("names", format!("{followed}, {}", others.join(", ")))
+            .with("followed", followed)
+            .with("namespace", &facts.home)
+            .with("others", others.join(" "))
+            .about_all(rivals)
+            .build(),
+    );
+}
+
+/// A catalog that was refused: the one before stays in use.
+fn catalog_trouble(facts: &Facts, notes: &mut Notes) {
+    let current = format!("serial {}", facts.catalog.serial);
+    if let Some(CatalogTrouble { source, kind, reason }) = &facts.catalog_trouble {
+        let finding = match kind {
+            CatalogTroubleKind::Unreachable => {
+                codes::CATALOG_UNREACHABLE.found().with("url", source)
+            }
+            CatalogTroubleKind::Untrusted => codes::CATALOG_UNTRUSTED.found(),
+            CatalogTroubleKind::RolledBack => {
+                codes::CATALOG_ROLLED_BACK.found().with("offered", reason)
+            }
+            CatalogTroubleKind::Unreadable => codes::CATALOG_UNREADABLE.found(),
+        };
+        let finding = finding.with("source", source).with("reason", reason);
+        notes.findings.push(finding.with("current", current).build());
+    }
+    if let Some(expiry) = facts.catalog.expires.filter(|expiry| *expiry <= facts.now) {
+        let finding = codes::CATALOG_EXPIRED.found().with("source", "its publisher");
+        notes.findings.push(finding.with("expiry", expiry.to_string()).build());
+    }
+}
+
+/// While the Go VDO runs, two would write the same objects.
+fn predecessor(facts: &Facts, notes: &mut Notes) {
+    let Some(id) = &facts.predecessor.runs else { return };
+    notes.findings.push(
+        codes::PREDECESSOR_RUNS
+            .found()
+            .with("name", &id.name)
+            .with("namespace", &id.namespace)
+            .about(Subject::kubernetes(&id.kind, Some(&id.namespace), &id.name))
+            .build(),
+    );
+}
+
+/// Workloads that claim to be a driver and have no effect.
+fn lookalikes(facts: &Facts, notes: &mut Notes) {
+    let Some(first) = facts.lookalikes.first() else { return };
+    let subjects = facts
+        .lookalikes
+        .iter()
+        .map(|id| Subject::kubernetes(&id.kind, Some(&id.namespace), &id.name));
+    notes.findings.push(
+        codes::LOOKALIKES
+            .found()
+            .with("first", first.to_string())
+            .with("count", facts.lookalikes.len().to_string())
+            .with("namespace", &first.namespace)
+            .about_all(subjects)
+            .build(),
+    );
+}
+
+/// An identity that other clusters on the same vCenter may have too.
+fn doubtful_cluster_id(facts: &Facts, notes: &mut Notes) {
+    let in_use = facts.cluster_id.as_ref().ok().and_then(Option::as_ref).map(|id| &id.id);
+    let id = facts.records.csi.cluster_id.as_ref().or(in_use);
+    if let Some(id) = id.filter(|id| adoption::is_address(facts, id)) {
+        let finding = codes::CLUSTER_ID_IS_ADDRESS.found().with("id", id);
+        notes.findings.push(finding.about(myself(facts)).build());
+    }
+}
+
+/// What the API server will not take, whoever asks how often.
+fn refusals(facts: &Facts, notes: &mut Notes) {
+    for (driver, refusal) in facts.refused.iter().filter(|(_, refusal)| refusal.firm) {
+        notes.findings.push(
+            codes::OBJECT_REFUSED
+                .found()
+                .with("driver", driver.to_string())
+                .with("reason", &refusal.text)
+                .about(myself(facts))
+                .build(),
+        );
+    }
+}
+
+/// How a driver is treated, where the spec does not say: on a platform that owns its drivers they
+/// are only observed.
+fn mode(facts: &Facts, wished: Option<Mode>) -> Mode {
+    wished.unwrap_or(if facts.cluster.owns_drivers { Mode::Observe } else { Mode::Managed })
+}

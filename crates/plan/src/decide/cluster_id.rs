@@ -1,0 +1,104 @@
+//! The identity of this cluster in CNS: VDO takes one only if no other cluster uses it.
+
+use api::finding::{Finding, codes};
+use catalog::Driver;
+use jiff::SignedDuration;
+
+use super::{Notes, desired::DesiredDriver, steps::waiting, vcenters::is_verified};
+use crate::{
+    facts::{Facts, Task},
+    plan::{DriverPlan, Next},
+    record::Record,
+};
+
+/// Whether the identity in CNS that is about to be taken is nobody else's. One that is shared is not
+/// taken unless somebody who knows the claims says that they are of this cluster, by accepting the
+/// finding; one of which it is not known is not taken at all.
+pub(super) fn is_free(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) -> bool {
+    match &facts.foreign_volumes {
+        _ if desired.driver == Driver::Cpi => return true,
+        _ if !facts.ambiguous.is_empty() => {
+            notes.findings.push(unclear(facts));
+            plan.next = Next::Blocked;
+        }
+        Ok(foreign_volumes) if foreign_volumes.is_empty() => return true,
+        // Nothing is taken before they are verified, and what keeps them from it is said then.
+        Err(_) if !desired.vcenters.iter().all(|name| is_verified(facts, name)) => return true,
+        Ok(foreign_volumes) => {
+            let shared = shared(facts, foreign_volumes);
+            let accepted = super::acknowledgement::by(facts, &shared).is_some();
+            notes.findings.push(shared);
+            if accepted {
+                return true;
+            }
+            plan.next = Next::Blocked;
+        }
+        Err(why) => {
+            let title = "Ask CNS whose volumes are under which cluster-id";
+            plan.steps.push(waiting(title, Some(why.clone())));
+            plan.next = Next::Wait;
+        }
+    }
+    // Nobody tells when the others are gone, when CNS answers again, or when an admin names the
+    // identity. A look around asks CNS only when that is due.
+    notes.wake_at(facts.now + SignedDuration::from_secs(20));
+    false
+}
+
+/// Writes down a record of another cluster as this one's: what is in it is there, or put there. Not before
+/// CNS has said that its identity is free.
+pub(super) fn take(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) {
+    let asked = facts.foreign_volumes.is_ok()
+        && desired.vcenters.iter().all(|name| is_verified(facts, name));
+    if desired.driver == Driver::Cpi || asked {
+        plan.next = Next::Record(Box::new(record.clone()));
+        return;
+    }
+    let why = "the record was written in another cluster, and its cluster-id may be in use there";
+    let title = "Ask CNS whose volumes are under which cluster-id";
+    plan.steps.push(waiting(title, Some(why.into())));
+    plan.next = Next::Wait;
+    notes.wake_at(facts.now + SignedDuration::from_secs(20));
+}
+
+/// The volumes do not agree on the identity in CNS, and nothing else tells one.
+fn unclear(facts: &Facts) -> Finding {
+    codes::CLUSTER_ID_UNCLEAR
+        .found()
+        .with("ids", facts.ambiguous.join(" and "))
+        .with("namespace", crate::names::CSI_NAMESPACE)
+        .with("secret", crate::names::CSI_SECRET)
+        .about(super::myself(facts))
+        .build()
+}
+
+/// The identity in CNS is used by another cluster too.
+fn shared(facts: &Facts, foreign_volumes: &[String]) -> Finding {
+    let id = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
+    let first: Vec<&str> = foreign_volumes.iter().take(3).map(String::as_str).collect();
+    let others = format!(
+        "a cluster with {} claims that are not here: {}",
+        foreign_volumes.len(),
+        first.join(", ")
+    );
+    let home = facts.workloads_of(Driver::Csi, Task::Controller);
+    let home = home.first().map_or(crate::names::CSI_NAMESPACE, |(id, _)| id.namespace.as_str());
+    codes::CLUSTER_ID_SHARED
+        .found()
+        .with("id", id.map(|id| id.id.as_str()).unwrap_or_default())
+        .with("others", others)
+        .with("namespace", home)
+        .about(super::myself(facts))
+        .build()
+}

@@ -1,0 +1,270 @@
+//! From the spec to everything that is applied for one release of one driver.
+
+use std::collections::BTreeSet;
+
+use api::finding::{Finding, codes};
+use catalog::{
+    Driver, Release,
+    manifest::{self, Object},
+};
+use serde_json::{Value, json};
+
+use super::{
+    credentials,
+    desired::DesiredDriver,
+    naming, profile, rendering,
+    settings::{self, Look},
+    zones,
+};
+use crate::{
+    apply_set,
+    facts::{ClusterId, Facts},
+    names,
+    object_id::ObjectId,
+    record::{Build, Origin, Record, record_name},
+};
+
+/// What is applied for one release.
+pub(super) struct Configuration {
+    pub(super) driver: Driver,
+    /// What it was rendered from.
+    pub(super) release: Release,
+    /// Each with the digest of itself.
+    pub(super) objects: Vec<Object>,
+    /// The digest of all of them, with the users and without their passwords: a new password is no other
+    /// configuration.
+    pub(super) digest: String,
+    pub(super) cluster_id: Option<ClusterId>,
+    pub(super) origin: Origin,
+    /// Whom the driver logs in as, by vCenter.
+    pub(super) users: BTreeSet<String>,
+}
+
+impl Configuration {
+    /// Makes it, or says what is wrong with the wish. The objects that hold what the driver is told are
+    /// among it only if that is shown as it is: nothing is told that is not proven.
+    pub(super) fn make(
+        facts: &Facts,
+        desired: &DesiredDriver<'_>,
+        record: &Record,
+        build: &Build,
+        look: Look,
+    ) -> Result<Self, Box<Finding>> {
+        let refused = |problem: String| Box::new(refusal(facts, desired, problem));
+        let Build { implementation, version } = build;
+        let release = facts
+            .catalog
+            .find(desired.driver, *implementation, version)
+            .or_else(|| record.release(desired.driver, build))
+            .ok_or_else(|| refused(format!("the catalog does not know {version} any more")))?;
+        let mut profile = profile::of(facts);
+        if let Some(kept) = &record.names {
+            naming::settle(&mut profile, desired.driver, kept);
+        }
+        let cluster_id = (desired.driver == Driver::Csi).then(|| cluster_id(facts, record));
+        let cluster_id = cluster_id.transpose().map_err(refused)?;
+        let make = |look| settings::of(facts, desired, &profile, cluster_id.as_ref(), look);
+        let mut real = make(look).map_err(|error| refused(error.to_string()))?;
+        let mut masked = make(Look::Masked).map_err(|error| refused(error.to_string()))?;
+        let mut named = make(Look::Named).map_err(|error| refused(error.to_string()))?;
+        let reads_once = credentials::reads_once(desired.driver, *implementation);
+        let restarts = if reads_once { Look::Named } else { Look::Hidden };
+        let restarts = make(restarts).map_err(|error| refused(error.to_string()))?;
+        let home = match desired.driver {
+            Driver::Cpi => profile.cpi.namespace.clone(),
+            Driver::Csi => profile.csi.namespace.clone(),
+        };
+        real.extend(settings::pull_secrets(facts, &home, look));
+        masked.extend(settings::pull_secrets(facts, &home, Look::Masked));
+        named.extend(settings::pull_secrets(facts, &home, Look::Named));
+        let restarts = digest(&Value::Array(restarts));
+        profile.config_digest = Some(restarts.clone());
+        let rendered =
+            manifest::render(release, &profile).map_err(|error| refused(error.to_string()))?;
+        let rendered = match &record.names {
+            Some(kept) => naming::rename(rendered.objects, kept),
+            None => rendered.objects,
+        };
+        let set = apply_set::id(record_name(desired.driver), &facts.home);
+        let extras = super::storage_classes::of(facts, desired).into_iter().map(Object);
+        let mut rendered: Vec<Object> = rendered.into_iter().chain(extras).collect();
+        if desired.driver == Driver::Csi {
+            zones::mark(&mut rendered, &zones::wished(facts, desired.driver));
+        }
+        if let Some(taken) = credentials_among(facts, &real) {
+            return Err(refused(format!(
+                "Secret {taken} holds the credentials of a VsphereCloudConfig and would be \
+                 overwritten; keep them under another name"
+            )));
+        }
+        let settings = real
+            .into_iter()
+            .zip(&masked)
+            .map(|(value, masked)| stamped(value, &digest(masked), &set));
+        let settings: Vec<Object> = settings.collect();
+        let named: Vec<String> = named.iter().map(digest).collect();
+        let (mut objects, digest) = settled(rendered, &named, &set, record);
+        objects.extend(settings.into_iter().filter(|_| look == Look::Real));
+        if reads_once {
+            credentials::mark(facts, desired.driver, &mut objects);
+        }
+        let origin = rendering::origin(facts, desired, restarts);
+        let users = users(facts, desired);
+        let release = release.clone();
+        Ok(Self { driver: desired.driver, release, objects, digest, cluster_id, origin, users })
+    }
+
+    /// Whether the Secret the driver reads would be another one than it has. One that is not ours yet,
+    /// as of a driver by other hands, is taken for another unless it is known to name the same users;
+    /// one that was rolled out before and is gone is only put back.
+    pub(super) fn changes_settings(&self, facts: &Facts, record: &Record) -> bool {
+        let foreign = record.configuration.is_none() && record.users != self.users;
+        let present = facts.driver_secrets.get(&self.driver);
+        self.objects.iter().filter(|object| object.kind() == "Secret").any(|object| {
+            if present.is_some_and(|present| credentials::is_same(present, object)) {
+                return false;
+            }
+            let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str();
+            let seen = facts.objects.get(&ObjectId::of(object));
+            seen.map_or(foreign, |seen| seen.digest.as_deref() != digest)
+        })
+    }
+
+    pub(super) fn identities(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        self.objects.iter().map(ObjectId::of)
+    }
+}
+
+/// Rendered objects, each with its digest, and the digest of all of them with those of the settings.
+///
+/// What runs as an earlier VDO rendered it, and differs only in that its containers do not leave their
+/// last words in the status, is not rolled for the sake of these: they come with the next change.
+fn settled(
+    rendered: Vec<Object>,
+    settings: &[String],
+    set: &str,
+    record: &Record,
+) -> (Vec<Object>, String) {
+    let stamp = |objects: Vec<Object>| -> Vec<Object> {
+        let one = |Object(value)| {
+            let digest = digest(&value);
+            stamped(value, &digest, set)
+        };
+        objects.into_iter().map(one).collect()
+    };
+    let sum = |objects: &[Object]| {
+        let digests = objects.iter().map(|o| o.0["metadata"]["annotations"][names::DIGEST].clone());
+        digest(&Value::Array(digests.chain(settings.iter().map(|sum| json!(sum))).collect()))
+    };
+    let earlier = stamp(rendered.iter().map(Object::without_crash_logs).collect());
+    let earlier_sum = sum(&earlier);
+    if record.configuration.as_ref() == Some(&earlier_sum) {
+        return (earlier, earlier_sum);
+    }
+    let objects = stamp(rendered);
+    let sum = sum(&objects);
+    (objects, sum)
+}
+
+/// A Secret with credentials of the admin's that these settings would overwrite.
+fn credentials_among(facts: &Facts, settings: &[Value]) -> Option<String> {
+    let theirs = |metadata: &Value| {
+        metadata["namespace"] == names::KUBE_SYSTEM
+            && facts.vcenters.values().any(|v| metadata["name"] == v.spec.credentials.0.as_str())
+    };
+    let secrets = settings.iter().filter(|value| value["kind"] == "Secret");
+    let taken = secrets.map(|value| &value["metadata"]).find(|metadata| theirs(metadata))?;
+    Some(format!("{}/{}", names::KUBE_SYSTEM, taken["name"].as_str().unwrap_or_default()))
+}
+
+fn users(facts: &Facts, desired: &DesiredDriver<'_>) -> BTreeSet<String> {
+    let user = |name: &&str| {
+        let credentials = facts.vcenters.get(*name)?.credentials.as_ref()?;
+        Some(format!("{name} {}", credentials.username))
+    };
+    desired.vcenters.iter().filter_map(user).collect()
+}
+
+fn refusal(facts: &Facts, desired: &DesiredDriver<'_>, problem: String) -> Finding {
+    let field = match desired.driver {
+        Driver::Cpi => "spec.cloudProvider",
+        Driver::Csi => "spec.storageProvider",
+    };
+    codes::DRIVER_CONFIG_REFUSED
+        .found()
+        .with("driver", desired.driver.to_string())
+        .with("problem", problem)
+        .with("field", field)
+        .with("config", facts.config.metadata.name.as_deref().unwrap_or_default())
+        .about(super::myself(facts))
+        .build()
+}
+
+/// The identity of this cluster in CNS: the one on record, else the one in use, else a new one that
+/// no other cluster can have.
+fn cluster_id(facts: &Facts, record: &Record) -> Result<ClusterId, String> {
+    if let Some(id) = &record.cluster_id {
+        let kept_by_driver = record.cluster_id_kept_by_driver;
+        return Ok(ClusterId { id: id.clone(), kept_by_driver });
+    }
+    if let Some(in_use) = facts.cluster_id.as_ref().map_err(Clone::clone)? {
+        return Ok(in_use.clone());
+    }
+    let reported = facts.config.status.as_ref().and_then(|status| status.cluster_id.clone());
+    let id = reported.unwrap_or_else(|| format!("vdo-{}", facts.cluster.uid));
+    Ok(ClusterId { id, kept_by_driver: false })
+}
+
+/// Writes a digest, and that the object is ours and of which set, into its metadata.
+pub(super) fn stamped(mut value: Value, digest: &str, set: &str) -> Object {
+    let metadata = &mut value["metadata"];
+    metadata["labels"][names::MANAGED_BY_LABEL] = json!(names::MANAGED_BY);
+    metadata["labels"][apply_set::PART_OF] = json!(set);
+    metadata["annotations"][names::DIGEST] = json!(digest);
+    Object(value)
+}
+
+pub(super) fn digest(value: &Value) -> String {
+    let text = value.to_string();
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_is_not_rolled_only_to_hear_its_last_words() {
+        let workload = |image: &str| {
+            Object(json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "driver"},
+                "spec": {"template": {"spec": {"containers": [{
+                    "name": "driver", "image": image,
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                }]}}},
+            }))
+        };
+        let made =
+            |image: &str, record: &Record| settled(vec![workload(image)], &[], "set", record);
+        let policy = |objects: &[Object]| {
+            objects[0]
+                .0
+                .pointer("/spec/template/spec/containers/0/terminationMessagePolicy")
+                .cloned()
+        };
+        let (fresh, sum) = made("one", &Record::default());
+        assert!(policy(&fresh).is_some(), "a new one has it from the beginning");
+        let again = Record { configuration: Some(sum.clone()), ..Record::default() };
+        assert_eq!(made("one", &again).1, sum);
+
+        let (_, earlier) =
+            settled(vec![workload("one").without_crash_logs()], &[], "set", &Record::default());
+        assert_ne!(earlier, sum);
+        let running = Record { configuration: Some(earlier.clone()), ..Record::default() };
+        let (kept, same) = made("one", &running);
+        assert_eq!((policy(&kept), same), (None, earlier), "what runs stays as it is");
+        let (changed, _) = made("two", &running);
+        assert!(policy(&changed).is_some(), "what changes anyway gets it");
+    }
+}

@@ -1,0 +1,304 @@
+//! A new password of the same user, handed to a driver before and beside everything else.
+//!
+//! A driver that keeps an old password locks the account, for itself and for everybody who uses it. So this
+//! rule depends on nothing but two facts: vCenter accepted the new password, and the driver's Secret names
+//! the same user with another one. It writes that Secret with the passwords of those vCenters and with
+//! everything else as it is in the cluster: dead nodes, zones, releases, the catalog and other vCenters do
+//! not matter. Another user may see less than the one before, and is not handed on here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{
+    finding::{Finding, Subject, codes},
+    vdo_config::Mode,
+};
+use catalog::{Driver, Implementation, manifest::Object};
+use driver_config::{
+    SecretText,
+    credentials::{Replaced, SecretTexts, replace_password},
+    csi::CsiConfig,
+};
+use serde_json::{Value, json};
+
+use super::{
+    configuration::{digest, stamped},
+    conflicts,
+    desired::DesiredDriver,
+    settings::{secret, secret_data},
+    steps::waiting,
+};
+use crate::{
+    apply_set,
+    facts::{DriverSecret, Facts, Task, Vcenter},
+    names,
+    object_id::ObjectId,
+    plan::{DriverPlan, Next, Step},
+    record::{Record, record_name},
+};
+
+/// What is to be done so that a driver uses the passwords that vCenter accepts.
+pub(super) struct Due {
+    next: Next,
+    step: Step,
+    /// The driver's Secret.
+    secret: ObjectId,
+    /// The VsphereCloudConfigs whose password is new; empty if the driver only has to restart.
+    vcenters: Vec<String>,
+}
+
+/// What is due for a driver, whatever else its plan waits for; an error says why a password that vCenter
+/// accepted cannot be handed on.
+pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<Finding>> {
+    let record = facts.record(plan.driver);
+    let ours = record.version.is_some() && !record.is_of_another(&facts.cluster.uid);
+    let (Some(desired), Some(present), Mode::Managed, true) = (
+        DesiredDriver::of(facts, plan.driver),
+        facts.driver_secrets.get(&plan.driver),
+        plan.mode,
+        ours && !facts.unreadable.contains_key(&plan.driver),
+    ) else {
+        return Ok(None);
+    };
+    let refreshed = Refreshed::of(facts, &desired, record, present);
+    let refreshed = refreshed
+        .map_err(|(vcenter, why)| Box::new(waits(plan.driver, &present.id, &[vcenter], &why)))?;
+    let Some(refreshed) = refreshed else { return Ok(restart(facts, record, plan, present)) };
+    // A password that VDO has not written yet does not wait until the pause is over.
+    let there = facts.objects.get(&present.id).and_then(|seen| seen.digest.as_deref());
+    let again = there.is_none_or(|there| there == refreshed.digest(present));
+    let paused = again && conflicts::is_left(facts, &present.id);
+    if let Some(conflict) = facts.conflicts.get(&present.id).filter(|_| paused) {
+        let manager = &conflict.manager;
+        let why = format!("{manager} keeps changing the Secret, so VDO pauses between its writes");
+        return Err(Box::new(waits(plan.driver, &present.id, &refreshed.vcenters, &why)));
+    }
+    Ok(Some(refreshed.due(facts, record, plan.driver, present)))
+}
+
+impl Due {
+    /// Puts it before everything else the plan says.
+    pub(super) fn first(self, facts: &Facts, plan: &mut DriverPlan) {
+        let Self { next, mut step, .. } = self;
+        if let (Next::Apply(_) | Next::Restart { .. }, Some(why)) =
+            (&next, facts.refused.get(&plan.driver))
+        {
+            step.message = Some(why.text.clone());
+        }
+        plan.steps.insert(0, step);
+        plan.next = next;
+    }
+
+    /// The finding that it waits, where VDO may change nothing.
+    pub(super) fn held(&self, driver: Driver, why: &str) -> Option<Finding> {
+        (!self.vcenters.is_empty()).then(|| waits(driver, &self.secret, &self.vcenters, why))
+    }
+}
+
+/// The data of a driver's Secret with new passwords.
+struct Refreshed {
+    data: SecretTexts,
+    /// The same with what stands for the passwords, and without any password.
+    masked: SecretTexts,
+    vcenters: Vec<String>,
+}
+
+impl Refreshed {
+    /// None if the driver has the passwords it should have, as far as they are known. An error names the
+    /// vCenter.
+    fn of(
+        facts: &Facts,
+        desired: &DesiredDriver<'_>,
+        record: &Record,
+        present: &DriverSecret,
+    ) -> Result<Option<Self>, (String, String)> {
+        let mut made = Self {
+            data: present.data.clone(),
+            masked: masked(&present.data),
+            vcenters: Vec::new(),
+        };
+        for (name, vcenter) in by_host(facts, desired, record) {
+            let host = vcenter.spec.vc_ip.host_and_port().0;
+            let credential = vcenter.credentials.as_ref().filter(|_| vcenter.accepted);
+            // Without one the driver keeps the password it has.
+            let Some(credential) = credential else { continue };
+            let user = credential.username.as_str();
+            let replaced = replace_password(&mut made.data, host, user, &credential.password);
+            match replaced.map_err(|error| (name.to_owned(), error.to_string()))? {
+                Replaced::Changed => made.vcenters.push(name.to_owned()),
+                Replaced::Unchanged | Replaced::OtherUser | Replaced::Absent => {}
+            }
+            let version = vcenter.credentials_version.clone().into();
+            let _ = replace_password(&mut made.masked, host, user, &version);
+        }
+        Ok((!made.vcenters.is_empty()).then_some(made))
+    }
+
+    fn due(self, facts: &Facts, record: &Record, driver: Driver, present: &DriverSecret) -> Due {
+        let title = "Hand the new password to the driver";
+        let step =
+            waiting(title, Some(format!("vCenter accepted that of {}", self.vcenters.join(", "))));
+        let next = if record.objects.contains(&present.id) {
+            Next::Apply(vec![self.object(facts, record, driver, present)])
+        } else {
+            let mut record = record.clone();
+            record.objects.insert(present.id.clone());
+            Next::Record(Box::new(record))
+        };
+        Due { next, step, secret: present.id.clone(), vcenters: self.vcenters }
+    }
+
+    fn object(
+        &self,
+        facts: &Facts,
+        record: &Record,
+        driver: Driver,
+        present: &DriverSecret,
+    ) -> Object {
+        let set = apply_set::id(record_name(driver), &facts.home);
+        let mut object = stamped(with_data(present, &self.data), &self.digest(present), &set);
+        if reads_once(driver, record.implementation) {
+            object.0["metadata"]["annotations"][names::CREDENTIALS_CHANGED] =
+                json!(facts.now.to_string());
+        }
+        object
+    }
+
+    /// The digest the Secret is applied with.
+    fn digest(&self, present: &DriverSecret) -> String {
+        digest(&with_data(present, &self.masked))
+    }
+}
+
+/// A driver's Secret with other data.
+fn with_data(present: &DriverSecret, data: &SecretTexts) -> Value {
+    let data = secret_data(data.iter().map(|(key, text)| (key.clone(), text.expose())));
+    secret(&present.kind, &present.id.name, &present.id.namespace, &json!(data))
+}
+
+/// What stands for a password that VDO does not know.
+const UNKNOWN: &str = "not known";
+
+/// The data of a driver's Secret without any password, whichever user and vCenter it is for: its digest is
+/// public, and must not help to guess one.
+fn masked(data: &SecretTexts) -> SecretTexts {
+    let mask = |key: &str, text: &SecretText| match key {
+        "csi-vsphere.conf" => masked_configuration(text).unwrap_or_else(|| UNKNOWN.into()),
+        "cloud.conf" | "vsphere.conf" | "cloud-config" => UNKNOWN.into(),
+        _ if key.ends_with("password") || key.starts_with("password_") => UNKNOWN.into(),
+        _ if key.ends_with("-token") => UNKNOWN.into(),
+        _ => text.clone(),
+    };
+    data.iter().map(|(key, text)| (key.clone(), mask(key, text))).collect()
+}
+
+/// The same for the file that the storage driver reads; none if it is not understood.
+fn masked_configuration(text: &SecretText) -> Option<SecretText> {
+    let mut config = CsiConfig::read(text.expose()).ok()?.config;
+    let own = config.vcenters.values_mut().map(|vcenter| &mut vcenter.password);
+    // An empty one means that the driver uses the password in [Global].
+    for password in own.chain([&mut config.global.password]).filter(|own| !own.is_empty()) {
+        *password = UNKNOWN.into();
+    }
+    config.render().ok()
+}
+
+/// The vCenters of the spec, by name. Of two at one host the one the driver was last told of, else the
+/// last, as they are rendered. A VsphereCloudConfig may have another name by now: whether the driver's
+/// Secret names its host and user is checked there.
+fn by_host<'a>(
+    facts: &'a Facts,
+    desired: &DesiredDriver<'a>,
+    record: &Record,
+) -> impl Iterator<Item = (&'a str, &'a Vcenter)> + use<'a> {
+    let known: BTreeSet<&str> =
+        record.users.iter().filter_map(|user| user.split(' ').next()).collect();
+    let mut all: BTreeMap<&str, (&str, &Vcenter)> = BTreeMap::new();
+    for name in &desired.vcenters {
+        let Some(vcenter) = facts.vcenters.get(*name) else { continue };
+        let host = vcenter.spec.vc_ip.host_and_port().0;
+        let other_is_known = all.get(host).is_some_and(|(other, _)| known.contains(other));
+        if known.contains(name) || !other_is_known {
+            all.insert(host, (name, vcenter));
+        }
+    }
+    all.into_values()
+}
+
+/// Whether a driver reads its logins only when it starts. Upstream's cloud controller does, and would lock
+/// the account with an old password; the others notice a new one by themselves.
+pub(super) fn reads_once(driver: Driver, implementation: Implementation) -> bool {
+    (driver, implementation) == (Driver::Cpi, Implementation::Upstream)
+}
+
+/// A driver that reads its logins only when it starts, and started before the last change of one.
+fn restart(
+    facts: &Facts,
+    record: &Record,
+    plan: &DriverPlan,
+    present: &DriverSecret,
+) -> Option<Due> {
+    let driver = plan.driver;
+    let changed = present.changed.as_ref().filter(|_| reads_once(driver, record.implementation))?;
+    let workloads = facts.workloads_of(driver, Task::Controller).into_iter();
+    let mut ours = workloads.filter(|(id, _)| record.objects.contains(id));
+    let (id, workload) =
+        ours.find(|(_, w)| w.labelled && w.make.credentials_changed.as_ref() != Some(changed))?;
+    let step = waiting("Restart the driver with the new password", None);
+    // An apply can repair a workload that cannot be restarted. Deletions are judged after this rule.
+    let otherwise = match &plan.next {
+        next @ (Next::Apply(_) | Next::Record(_)) => next.clone(),
+        _ => Next::Wait,
+    };
+    let next = Next::Restart {
+        workload: id.clone(),
+        changed: changed.clone(),
+        unreachable: workload.unreachable,
+        otherwise: Box::new(otherwise),
+    };
+    Some(Due { next, step, secret: present.id.clone(), vcenters: Vec::new() })
+}
+
+/// Marks the objects of a driver that reads its logins only when it starts: its Secret with the time of
+/// their last change, its pods with the time of those they have. The digests do not contain it.
+pub(super) fn mark(facts: &Facts, driver: Driver, objects: &mut [Object]) {
+    let present = facts.driver_secrets.get(&driver);
+    let held = present.and_then(|present| present.changed.clone());
+    for object in objects.iter_mut() {
+        let id = ObjectId::of(object);
+        let (metadata, changed) = match id.kind.as_str() {
+            "Secret" if id.name == names::CPI_SECRET => {
+                let same = present.is_some_and(|present| is_same(present, object));
+                let changed = if same { held.clone() } else { Some(facts.now.to_string()) };
+                (&mut object.0["metadata"], changed)
+            }
+            "DaemonSet" => {
+                let runs = facts.workloads.get(&id);
+                let runs = runs.and_then(|workload| workload.make.credentials_changed.clone());
+                (&mut object.0["spec"]["template"]["metadata"], held.clone().or(runs))
+            }
+            _ => continue,
+        };
+        if let Some(changed) = changed {
+            metadata["annotations"][names::CREDENTIALS_CHANGED] = json!(changed);
+        }
+    }
+}
+
+/// Whether a Secret in the cluster holds what one that would be applied holds.
+pub(super) fn is_same(present: &DriverSecret, object: &Object) -> bool {
+    let texts = present.data.iter().map(|(key, text)| (key.clone(), text.expose()));
+    present.id == ObjectId::of(object) && json!(secret_data(texts)) == object.0["data"]
+}
+
+/// A password that vCenter accepted and the driver does not get.
+fn waits(driver: Driver, secret: &ObjectId, vcenters: &[String], why: &str) -> Finding {
+    codes::PASSWORD_WAITS
+        .found()
+        .with("driver", driver.to_string())
+        .with("vcenters", vcenters.join(", "))
+        .with("reason", why)
+        .with("secret", &secret.name)
+        .with("namespace", &secret.namespace)
+        .about(Subject::kubernetes(&secret.kind, Some(&secret.namespace), &secret.name))
+        .build()
+}

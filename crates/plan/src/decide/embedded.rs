@@ -1,0 +1,39 @@
+//! Nodes that the cloud controller of their distribution has taken for its own.
+//!
+//! Kubernetes never lets a provider id change. Upstream's cloud controller cannot take such a node over:
+//! it looks for a machine with the provider id as its uuid, finds none, and deletes the node as soon as it
+//! is not Ready. So it is not installed beside them, unless it may delete no node.
+
+use api::vdo_config::NodeDeletion;
+use catalog::{Driver, Implementation};
+use health::facts::is_embedded_id;
+
+use super::steps::waiting;
+use crate::{
+    facts::Facts,
+    plan::Step,
+    record::{Build, Record},
+};
+
+/// The step that waits for them; none if the way to `target` is free. A driver that runs is left to run.
+pub(super) fn hold(facts: &Facts, driver: Driver, record: &Record, target: &Build) -> Option<Step> {
+    let cloud = facts.config.spec.cloud_provider.as_ref();
+    let keeps = cloud.and_then(|cloud| cloud.node_deletion) == Some(NodeDeletion::Never);
+    let theirs = target.implementation != Implementation::Rust;
+    if driver != Driver::Cpi || record.version.is_some() || keeps || !theirs {
+        return None;
+    }
+    let taken = facts.cluster.nodes.iter().filter(|node| is_embedded_id(&node.provider_id));
+    let taken: Vec<_> = taken.collect();
+    let first = taken.first()?;
+    let message = format!(
+        "{} nodes have the provider id of the cloud controller that came with the distribution, {} ({}) \
+         among them: this one would not find their machines, and delete those that are not Ready. Switch \
+         the other off and let the nodes join anew, or set cloudProvider.nodeDeletion: Never",
+        taken.len(),
+        first.name,
+        first.provider_id,
+    );
+    let title = "Wait until no node is of another cloud controller";
+    Some(waiting(title, Some(message)))
+}

@@ -1,0 +1,88 @@
+//! A driver that VDO did not install: it is reported, and adopted where the VDOConfig asks for it.
+
+use api::{
+    finding::{Finding, Subject, codes},
+    vdo_config::Adoption,
+};
+use catalog::Driver;
+
+use super::{Notes, adoption, desired::DesiredDriver, steps::waiting, vcenters};
+use crate::{
+    facts::{Facts, Workload},
+    object_id::ObjectId,
+    plan::{DriverPlan, Next},
+    record::Record,
+};
+
+/// A driver by other hands is reported. Where ours does not run yet, it is not doubled.
+pub(super) fn finding(
+    record: &Record,
+    driver: Driver,
+    theirs: &[(&ObjectId, &Workload)],
+) -> Finding {
+    let first = theirs[0].0;
+    let subjects =
+        theirs.iter().map(|(id, _)| Subject::kubernetes(&id.kind, Some(&id.namespace), &id.name));
+    let finding = if record.version.is_some() {
+        let own = format!("{driver} of VDO");
+        codes::TWO_DRIVERS.found().with("other", first.to_string()).with("own", own)
+    } else {
+        codes::FOREIGN_DRIVER
+            .found()
+            .with("driver", driver.to_string())
+            .with("namespace", &first.namespace)
+            .with("name", &first.name)
+    };
+    finding.about_all(subjects).build()
+}
+
+/// Takes over a driver by other hands, or says what taking over would mean.
+pub(super) fn adopt(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    theirs: &[(&ObjectId, &Workload)],
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) {
+    plan.next = Next::Blocked;
+    let unsaid = facts.config.spec.adoption.is_none();
+    let adoption = match facts.config.spec.adoption() {
+        _ if unsaid && adoption::are_of_predecessor(facts, desired, theirs) => Adoption::Automatic,
+        said => said,
+    };
+    if adoption == Adoption::Never || !vcenters::are_verified(facts, desired, record, plan, notes) {
+        return;
+    }
+    let title = "Adopt the driver that is there";
+    match adoption::adopted(facts, desired, record, theirs) {
+        Err(why) => plan.steps.push(waiting(title, Some(format!("not possible: {why}")))),
+        Ok(adopted) if adoption == Adoption::Automatic => {
+            notes.findings.retain(|finding| finding.code != codes::FOREIGN_DRIVER.code);
+            plan.steps.push(waiting(title, None));
+            plan.next = Next::Record(Box::new(adopted.record));
+        }
+        Ok(adopted) => plan.steps.push(waiting(title, Some(proposal(desired, &adopted)))),
+    }
+}
+
+/// How many changes a proposal lists.
+const CHANGES_LISTED: usize = 24;
+
+/// What adoption would mean, before anybody asks for it.
+fn proposal(desired: &DesiredDriver<'_>, adopted: &adoption::Adopted) -> String {
+    let version = adopted.record.version.as_deref().unwrap_or_default();
+    let mut text = format!(
+        "it is {} {version}; with adoption: Automatic in the VDOConfig its objects, names and \
+         cluster id stay, and VDO writes its configuration from now on",
+        desired.driver
+    );
+    let listed = adopted.changes.iter().take(CHANGES_LISTED).cloned().collect::<Vec<_>>();
+    if !listed.is_empty() {
+        text.extend([". This would change: ", &listed.join("; ")]);
+    }
+    if let Some(more) = adopted.changes.len().checked_sub(CHANGES_LISTED).filter(|n| *n > 0) {
+        text.extend(["; and ", &more.to_string(), " more"]);
+    }
+    text
+}

@@ -1,0 +1,73 @@
+//! What the checks found stands in the way of an installation or an upgrade until it is cured.
+
+use api::finding::{Finding, codes};
+use catalog::Driver;
+
+use super::{rollback, steps::waiting};
+use crate::{
+    facts::Facts,
+    plan::{Next, Step},
+    record::{Build, Record},
+};
+
+/// The step that waits, and how; none if the way to `target` is free. What runs is not touched by it:
+/// the same release may be repaired, and one that failed may be taken back.
+pub(super) fn gate(
+    facts: &Facts,
+    driver: Driver,
+    record: &Record,
+    target: &Build,
+) -> Option<(Step, Next)> {
+    let changes = record.running().as_ref() != Some(target);
+    if !changes || rollback::is_rollback(record, target) {
+        return None;
+    }
+    let blockers: Vec<&Finding> =
+        facts.health.blockers.iter().filter(|finding| concerns(&finding.code, driver)).collect();
+    if let Some(first) = blockers.first() {
+        let names: Vec<&str> = blockers.iter().map(|finding| finding.code.as_str()).collect();
+        let message = format!("waits for {} to be cured: {}", names.join(", "), first.title);
+        return Some((waiting("Cure what stands in the way", Some(message)), Next::Blocked));
+    }
+    let first_time = record.version.is_none();
+    (first_time && facts.health.pending).then(|| {
+        let message = "the vCenters are asked for privileges, volumes and policies".to_owned();
+        (waiting("Check what could stand in the way", Some(message)), Next::Wait)
+    })
+}
+
+/// Whether a finding is about something a driver needs.
+fn concerns(code: &str, driver: Driver) -> bool {
+    match code.get(..6) {
+        Some("VDO-12") => driver == Driver::Cpi,
+        Some("VDO-14" | "VDO-15") => driver == Driver::Csi,
+        Some("VDO-13") if code == codes::VCENTER_TOO_OLD.code => driver == Driver::Csi,
+        Some("VDO-13" | "VDO-16" | "VDO-17") => true,
+        _ => false,
+    }
+}
+
+/// Says which of the findings follow from others, where only both sides together know.
+pub(super) fn tie(findings: &mut [Finding]) {
+    let causes = [
+        codes::VCENTER_UNREACHABLE,
+        codes::CERTIFICATE_DISTRUSTED,
+        codes::LOGIN_REFUSED,
+        codes::ACCOUNT_LOCKED,
+        codes::DATACENTER_MISSING,
+    ];
+    let is_there = |code: &str| findings.iter().any(|finding| finding.code == code);
+    let cause = causes.iter().find(|cause| is_there(cause.code)).map(|cause| cause.code.to_owned());
+    let unverified = is_there(codes::VCENTER_NOT_VERIFIED.code);
+    for finding in findings {
+        if finding.code == codes::VCENTER_NOT_VERIFIED.code {
+            finding.consequence_of.clone_from(&cause);
+        }
+        if finding.code == codes::CHECK_INCOMPLETE.code
+            && finding.consequence_of.is_none()
+            && unverified
+        {
+            finding.consequence_of = Some(codes::VCENTER_NOT_VERIFIED.code.to_owned());
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Whether another vCenter user may do what the driver that gets it needs.
+
+use api::{Severity, finding::codes};
+use catalog::Driver;
+
+use super::{configuration::Configuration, desired::DesiredDriver, steps::waiting};
+use crate::{
+    facts::Facts,
+    plan::{DriverPlan, Next},
+    record::Record,
+};
+
+/// Another user is not handed to a driver before vCenter was asked what that user may do, and lacks
+/// nothing the driver needs. A new password of the same user changes no privilege and does not wait:
+/// the one before may not be good any more.
+pub(super) fn are_there(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    configuration: &Configuration,
+    plan: &mut DriverPlan,
+) -> bool {
+    // Records of early releases name no user; an adopted driver has no configuration of ours yet.
+    let unsaid = record.users.is_empty() && record.configuration.is_some();
+    let same = unsaid || record.users == configuration.users;
+    if record.version.is_none() || same || !configuration.changes_settings(facts, record) {
+        return true;
+    }
+    let title = "Check what the new vCenter user may do";
+    if facts.health.pending {
+        plan.steps.push(waiting(title, Some("the vCenters are asked".into())));
+        plan.next = Next::Wait;
+        return false;
+    }
+    let needed = |code: &str| match desired.driver {
+        Driver::Cpi => code == codes::PRIVILEGE_READ.code,
+        Driver::Csi => code.starts_with("VDO-14"),
+    };
+    let mut lacks = facts.health.findings.iter();
+    let lacks = lacks.find(|f| needed(&f.code) && f.severity >= Severity::Error);
+    let Some(lacks) = lacks else { return true };
+    let seen = lacks.seen.as_deref().unwrap_or(&lacks.title);
+    let message = format!("{}: {seen}; until then the user before stays in use", lacks.code);
+    plan.steps.push(waiting(title, Some(message)));
+    plan.next = Next::Blocked;
+    false
+}

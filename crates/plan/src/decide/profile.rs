@@ -1,0 +1,107 @@
+//! What the cluster and the wishes of its admin look like to a manifest.
+
+use catalog::{
+    Rewrite,
+    manifest::{Profile, profile},
+};
+use health::facts::Platform;
+
+use crate::{
+    facts::{Facts, Node},
+    names,
+};
+
+pub(super) fn has_topology(facts: &Facts) -> bool {
+    !facts.config.spec.topology_categories().is_empty()
+}
+
+pub(super) fn rewrite(facts: &Facts) -> Rewrite {
+    let Some(images) = &facts.config.spec.images else { return Rewrite::default() };
+    match &images.registry {
+        Some(registry) => Rewrite::mirror(registry.0.as_str()),
+        None => Rewrite::new(
+            images
+                .mirrors
+                .iter()
+                .map(|m| (m.from.0.as_str().to_owned(), m.to.0.as_str().to_owned())),
+        ),
+    }
+}
+
+pub(super) fn of(facts: &Facts) -> Profile {
+    let spec = &facts.config.spec;
+    let mut made = Profile::new(facts.cluster.version);
+    if facts.cluster.platform == Platform::OpenShift {
+        made.distribution = profile::Distribution::OpenShift;
+    }
+    facts.cluster.platform.kubelet_path().clone_into(&mut made.kubelet_path);
+    made.placement = placement(facts);
+    made.windows_nodes = facts.cluster.nodes.iter().any(|node| node.windows);
+    made.topology = has_topology(facts);
+    made.images.rewrite = rewrite(facts);
+    if let Some(images) = &spec.images {
+        made.images.pull_secrets =
+            images.pull_secrets.iter().map(|n| n.0.as_str().into()).collect();
+    }
+    if let Some(storage) = &spec.storage_provider {
+        if let Some(path) = &storage.custom_kubelet_path {
+            path.0.as_str().clone_into(&mut made.kubelet_path);
+        }
+        made.csi.max_volumes_per_node =
+            storage.max_volumes_per_node.and_then(|n| u32::try_from(n).ok());
+        made.csi.snapshots = storage.snapshots.as_ref().map(|desired| profile::Snapshots {
+            crds: desired.install_controller == Some(true),
+            controller: desired.install_controller == Some(true),
+        });
+    }
+    names::CPI_SECRET.clone_into(&mut made.cpi.secret);
+    if let Some(cloud) = &spec.cloud_provider {
+        made.cpi.keep_nodes = cloud.node_deletion == Some(api::vdo_config::NodeDeletion::Never);
+    }
+    made
+}
+
+fn placement(facts: &Facts) -> profile::Placement {
+    let nodes = &facts.cluster.nodes;
+    let control: Vec<_> = nodes.iter().filter(|node| node.control_plane.is_some()).collect();
+    let mut labels: Vec<String> = control.iter().filter_map(|n| n.control_plane.clone()).collect();
+    labels.sort();
+    labels.dedup();
+    let mut taints: Vec<profile::Taint> = control
+        .iter()
+        .flat_map(|node| &node.taints)
+        .filter(|taint| is_role(&taint.0) || is_lasting(taint, &control))
+        .map(|(key, effect)| profile::Taint { key: key.clone(), effect: effect.clone() })
+        .collect();
+    taints.sort();
+    taints.dedup();
+    let count = if control.is_empty() {
+        nodes.iter().filter(|node| !node.windows).count()
+    } else {
+        control.len()
+    };
+    profile::Placement { nodes: u32::try_from(count).unwrap_or(u32::MAX), labels, taints }
+}
+
+/// Whether a taint says what a node is for.
+fn is_role(key: &str) -> bool {
+    key.starts_with("node-role.kubernetes.io/") || key == "CriticalAddonsOnly"
+}
+
+/// Whether a taint is there to stay: every node of the control plane has it, and nobody puts it there
+/// for a while only. One that comes and goes would restart the controllers each time.
+fn is_lasting(taint: &(String, String), control: &[&Node]) -> bool {
+    const PASSING: [&str; 7] = [
+        "node.kubernetes.io/",
+        "node.cloudprovider.kubernetes.io/",
+        "node.cilium.io/",
+        "node.cluster.x-k8s.io/",
+        "ToBeDeletedBy",
+        "DeletionCandidateOf",
+        "drain",
+    ];
+    let key = taint.0.as_str();
+    let passes = PASSING.iter().any(|start| key.starts_with(start))
+        || ["not-ready", "unreachable", "startup", "uninitialized"].iter().any(|t| key.contains(t));
+    !passes && control.iter().all(|node| node.taints.contains(taint))
+}

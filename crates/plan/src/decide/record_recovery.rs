@@ -1,0 +1,135 @@
+//! A record that is lost: what runs carries our label, and nothing is written down about it.
+//!
+//! Taken for a first install it would be rendered anew under the names releases have, beside what
+//! runs under others, at whatever release is newest, perhaps with another identity in CNS. So the
+//! record is made from what runs before anything else happens, or nothing happens.
+
+use api::finding::{Finding, Subject, codes};
+use catalog::Driver;
+use serde_json::json;
+
+use super::{
+    Notes, adoption, configuration::Configuration, desired::DesiredDriver, settings::Look,
+    steps::waiting, vcenters,
+};
+use crate::{
+    facts::{Facts, Task, Workload},
+    object_id::ObjectId,
+    plan::{DriverPlan, Next},
+    record::{Build, Record, record_name},
+};
+
+/// The parts of a driver that are ours and stand in no record.
+pub(super) fn parts<'a>(
+    facts: &'a Facts,
+    driver: Driver,
+    record: &Record,
+) -> Vec<(&'a ObjectId, &'a Workload)> {
+    if record.version.is_some() {
+        return Vec::new();
+    }
+    let stays = |id| facts.objects.get(id).is_some_and(|seen| !seen.leaving);
+    [Task::Controller, Task::Node]
+        .into_iter()
+        .flat_map(|task| facts.workloads_of(driver, task))
+        .filter(|(id, workload)| workload.labelled && stays(*id))
+        .collect()
+}
+
+/// The record of what runs, or why it cannot be told.
+pub(super) fn found_again(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    parts: &[(&ObjectId, &Workload)],
+) -> Result<Record, String> {
+    let reported = facts.config.status.as_ref().and_then(|status| status.cluster_id.as_ref());
+    match &facts.cluster_id {
+        _ if desired.driver == Driver::Cpi || record.cluster_id.is_some() => {}
+        Err(why) => return Err(why.clone()),
+        Ok(None) if reported.is_none() => {
+            return Err("the cluster id its volumes are known by is not found".into());
+        }
+        Ok(_) => {}
+    }
+    adoption::is_within_reach(facts, parts)?;
+    let build = adoption::release(facts, desired, parts)?;
+    let Build { implementation, version } = &build;
+    let of_it = Some(version.to_string());
+    let base = Record {
+        implementation: *implementation,
+        since: Some(facts.now),
+        generation: facts.generation(),
+        healthy: parts.iter().all(|(_, w)| w.version == of_it && w.is_healthy()),
+        version: of_it,
+        objects: parts.iter().map(|(id, _)| (*id).clone()).collect(),
+        ..record.clone()
+    };
+    // Under the names releases have, unless it was adopted under others.
+    for names in [None, Some(adoption::kept(desired.driver, parts)?)] {
+        let mut made = Record { names, ..base.clone() };
+        let configuration = Configuration::make(facts, desired, &made, &build, Look::Real)
+            .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
+        if parts.iter().all(|(id, workload)| is_part(&configuration, id, workload)) {
+            if let Some(identity) = configuration.cluster_id.filter(|_| made.cluster_id.is_none()) {
+                made.cluster_id = Some(identity.id);
+                made.cluster_id_kept_by_driver = identity.kept_by_driver;
+            }
+            return Ok(made);
+        }
+    }
+    Err(format!("what runs is not made of the parts of release {version}"))
+}
+
+/// Whether a workload is the one that would be applied: by its name, its pods and its settings.
+fn is_part(configuration: &Configuration, id: &ObjectId, workload: &Workload) -> bool {
+    let object = configuration.objects.iter().find(|object| ObjectId::of(object) == *id);
+    let reads_it = |name: &String| {
+        let mut all = configuration.objects.iter();
+        all.any(|o| matches!(o.kind(), "Secret" | "ConfigMap") && o.name() == name)
+    };
+    object.is_some_and(|object| {
+        object.0["spec"]["selector"]["matchLabels"] == json!(workload.selector)
+            && workload.make.settings.as_ref().is_none_or(reads_it)
+    })
+}
+
+/// Whether a driver of ours runs that is not on record: the record is made anew from it, first.
+pub(super) fn is_lost(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) -> bool {
+    let parts = self::parts(facts, desired.driver, record);
+    if parts.is_empty() {
+        return false;
+    }
+    if !vcenters::are_verified(facts, desired, record, plan, notes) {
+        return true;
+    }
+    plan.steps.push(waiting("Write down anew what runs: its record is lost", None));
+    plan.next = match found_again(facts, desired, record, &parts) {
+        Ok(record) => Next::Record(Box::new(record)),
+        Err(why) => {
+            let why = format!("it is not on record, and the record cannot be made anew: {why}");
+            notes.findings.push(doubtful(facts, desired.driver, &why));
+            Next::Blocked
+        }
+    };
+    true
+}
+
+/// What was written down cannot be relied upon.
+pub(super) fn doubtful(facts: &Facts, driver: Driver, why: &str) -> Finding {
+    let record = record_name(driver);
+    codes::RECORD_DOUBTFUL
+        .found()
+        .with("driver", driver.to_string())
+        .with("reason", why)
+        .with("namespace", &facts.home)
+        .with("record", record)
+        .about(Subject::kubernetes("ConfigMap", Some(&facts.home), record))
+        .build()
+}

@@ -1,0 +1,104 @@
+//! The record of a driver: what is written into it before anything is applied, and once it is healthy.
+
+use super::{configuration::Configuration, kept_releases, removal, rollback, rollout, zones};
+use crate::{
+    facts::Facts,
+    plan::Next,
+    record::{Build, Record},
+};
+
+/// The record that must be written before anything of this target is applied; none if it stands.
+pub(super) fn recorded(
+    facts: &Facts,
+    record: &Record,
+    target: &Build,
+    configuration: &Configuration,
+) -> Option<Record> {
+    let mut next = record.clone();
+    next.objects.extend(configuration.identities());
+    if record.configuration.as_ref() != Some(&configuration.digest) {
+        next.configuration = Some(configuration.digest.clone());
+        next.origin = Some(configuration.origin.clone());
+    }
+    next.users.clone_from(&configuration.users);
+    next.zones = Some(zones::wished(facts, configuration.driver));
+    if record.cluster_id.is_none()
+        && let Some(cluster_id) = &configuration.cluster_id
+    {
+        next.cluster_id = Some(cluster_id.id.clone());
+        next.cluster_id_kept_by_driver = cluster_id.kept_by_driver;
+    }
+    if record.running().as_ref() != Some(target) {
+        let going_back = rollback::is_rollback(record, target);
+        if going_back {
+            next.rejected = rollback::rejection(facts, configuration.driver, record);
+        } else if rollback::is_outdated(facts, configuration.driver, record) {
+            next.rejected = None;
+        }
+        if record.healthy {
+            next.ailing = rollout::ailing(facts, configuration.driver);
+        }
+        let previous = match going_back {
+            true => None,
+            false if record.healthy => record.running(),
+            false => record.before(),
+        };
+        next.previous = previous.as_ref().map(|build| build.version.to_string());
+        next.previous_implementation = previous.map(|b| b.implementation).unwrap_or_default();
+        next.version = Some(target.version.to_string());
+        next.implementation = target.implementation;
+        next.since = Some(facts.now);
+        next.progress = None;
+        next.generation = facts.generation();
+        next.healthy = false;
+    } else if !record.healthy {
+        // The wish changed in something else: this release is still what it asks for.
+        next.generation = facts.generation();
+    }
+    next.releases = kept_releases::of(facts, &next, configuration);
+    (next != *record).then_some(next)
+}
+
+/// The record of a release that became healthy: there is no way back any more, and none is needed.
+pub(super) fn healthy(record: &Record) -> Record {
+    Record {
+        healthy: true,
+        previous: None,
+        previous_implementation: catalog::Implementation::default(),
+        progress: None,
+        ..record.clone()
+    }
+}
+
+/// What is left once everything is applied and healthy: say so in the record, then prune what the
+/// new release does not have.
+pub(super) fn finish(facts: &Facts, record: &Record, configuration: &Configuration) -> Next {
+    if !record.healthy {
+        return Next::Record(Box::new(healthy(record)));
+    }
+    if rollback::is_outdated(facts, configuration.driver, record) {
+        return Next::Record(Box::new(Record { rejected: None, ..record.clone() }));
+    }
+    let wanted: std::collections::BTreeSet<_> = configuration.identities().collect();
+    let left: Vec<_> = record.objects.difference(&wanted).cloned().collect();
+    if left.is_empty() {
+        return confirmed(record, configuration);
+    }
+    let prune = removal::remove(facts, configuration.driver, left.iter());
+    if prune != Next::Nothing {
+        return prune;
+    }
+    let objects = record.objects.intersection(&wanted).cloned().collect();
+    Next::Record(Box::new(Record { objects, ..record.clone() }))
+}
+
+/// What was made by another build and is the same with this one is from now on by this one: only what
+/// this one changes by itself has to wait for a window.
+fn confirmed(record: &Record, configuration: &Configuration) -> Next {
+    let same = record.origin.as_ref().is_some_and(|o| o.build == configuration.origin.build);
+    if same {
+        return Next::Nothing;
+    }
+    let origin = Some(configuration.origin.clone());
+    Next::Record(Box::new(Record { origin, ..record.clone() }))
+}

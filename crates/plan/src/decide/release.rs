@@ -1,0 +1,253 @@
+//! Which release of a driver to work on now.
+
+use api::{
+    finding::{Finding, Severity, codes},
+    vdo_config::UpgradePolicy,
+};
+use catalog::{
+    Action, Decision, Driver, Environment, Policy, Request, choose,
+    version::VsphereVersion,
+    why::{Reason, Standstill},
+};
+use semver::Version;
+
+use super::{
+    Notes,
+    desired::DesiredDriver,
+    profile, rollback,
+    window::{self, Stands},
+};
+use crate::{
+    facts::{Facts, VcenterState},
+    names,
+    plan::{DriverPlan, Next},
+    record::{Build, Record},
+};
+
+/// The outcome.
+pub(super) struct Choice {
+    /// What the catalog says.
+    pub(super) decision: Decision,
+    /// The release to work on now; none if nothing runs and nothing fits.
+    pub(super) target: Option<Build>,
+    /// The release that will run in the end.
+    pub(super) goal: Option<Build>,
+    /// What a change waits for, if it waits.
+    pub(super) held: Option<String>,
+}
+
+/// Chooses: the next hop of an upgrade, the one that runs if that is to stay, or the one before it
+/// if the last hop did not become healthy.
+pub(super) fn of(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    before: Option<&DriverPlan>,
+    notes: &mut Notes,
+) -> Choice {
+    let running = record.running();
+    let decision = decision(facts, desired, record);
+    notes.findings.extend(finding(facts, desired, record, &decision));
+    let of = |version: &Version| Build {
+        implementation: desired.implementation(),
+        version: version.clone(),
+    };
+    let mut goal = decision.action.version().map(of);
+    let mut held = None;
+    let next = match &decision.action {
+        Action::Install(version) | Action::Keep(version) => Some(of(version)),
+        Action::Nothing => None,
+        Action::Change(path) => path.hops.first().map(|hop| of(&hop.to)),
+    };
+    // Another maker's release is a change too, although for the catalog it is a first install.
+    let changes = settled(facts, record).is_some() && !matches!(decision.action, Action::Keep(_));
+    let mut target = next.or_else(|| running.clone());
+    if changes && target != running {
+        held = hold(facts, desired, before, notes);
+        if held.is_some() {
+            target.clone_from(&running);
+        }
+    }
+    if let Some(Standstill::AwaitsApproval { available }) = &decision.standstill {
+        held = Some(format!(
+            "{available} fits, and waits for {}",
+            approval(desired.driver, available)
+        ));
+        goal = Some(of(available));
+    }
+    if let Some(rejected) = rollback::rejected(facts, desired.driver, record, target.as_ref()) {
+        notes.findings.push(rollback::finding(facts, desired.driver, record, rejected));
+        target.clone_from(&running);
+        goal.clone_from(&running);
+    }
+    if let Some(stay) = rollback::unfinished(facts, desired, record, notes) {
+        target = Some(stay);
+        held = None;
+    }
+    Choice { decision, target, goal, held }
+}
+
+fn parsed(text: Option<&str>) -> Option<Version> {
+    text.and_then(|text| Version::parse(text.trim_start_matches('v')).ok())
+}
+
+/// What a change has to wait for before it may begin.
+fn hold(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    before: Option<&DriverPlan>,
+    notes: &mut Notes,
+) -> Option<String> {
+    // The cloud controller goes first, and is seen to be healthy.
+    let under_way =
+        before.filter(|cpi| matches!(cpi.next, Next::Record(_) | Next::Apply(_) | Next::Wait));
+    if desired.driver == Driver::Csi && under_way.is_some() {
+        return Some("the cloud provider is being changed".into());
+    }
+    window(facts, notes)
+}
+
+/// What the maintenance window says: none if there is none, or it is open.
+pub(super) fn window(facts: &Facts, notes: &mut Notes) -> Option<String> {
+    let window = facts.config.spec.upgrades.as_ref()?.window.as_ref()?;
+    match window::of(window, facts.now) {
+        Stands::Open => None,
+        Stands::Until(opens) => {
+            notes.wake_at(opens);
+            Some(format!("waits for the maintenance window at {opens}"))
+        }
+        Stands::Unreadable => Some(
+            "waits for a maintenance window that cannot be read: correct spec.upgrades.window"
+                .into(),
+        ),
+    }
+}
+
+/// What runs, as far as it binds anybody: what never became healthy does not once the wish has changed.
+fn settled(facts: &Facts, record: &Record) -> Option<Build> {
+    if record.healthy || record.generation == facts.generation() {
+        record.running()
+    } else {
+        // On the way back, what is gone back to is what ran before, and was healthy then.
+        let back = record.running().filter(|_| record.rejected.is_some());
+        record.before().or(back)
+    }
+}
+
+fn decision(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Decision {
+    let vcenters = desired.vcenters.iter().filter_map(|name| {
+        let vcenter = facts.vcenters.get(*name)?;
+        let VcenterState::Verified { version, api_version, build, .. } = &vcenter.state else {
+            return None;
+        };
+        let version = VsphereVersion::from_about(version, api_version, build).ok()?;
+        Some(catalog::Vcenter {
+            name: vcenter.spec.vc_ip.0.as_str().into(),
+            version,
+            oldest_host: None,
+        })
+    });
+    let seen = Environment {
+        kubernetes: facts.cluster.version,
+        vcenters: vcenters.collect(),
+        distribution: facts.cluster.platform.name().into(),
+        windows_nodes: facts.cluster.nodes.iter().any(|node| node.windows),
+        topology: profile::has_topology(facts),
+        rewrite: profile::rewrite(facts),
+        today: Some(facts.now.to_zoned(jiff::tz::TimeZone::UTC).date()),
+    };
+    // Versions of two makers cannot be compared: what the other made is no older and no newer.
+    let installed = settled(facts, record)
+        .filter(|build| build.implementation == desired.implementation())
+        .map(|build| build.version);
+    let request = Request {
+        implementation: desired.implementation(),
+        policy: policy(facts, desired, installed.as_ref()),
+        installed,
+    };
+    choose(&facts.catalog, &seen, desired.driver, &request)
+}
+
+fn policy(facts: &Facts, desired: &DesiredDriver<'_>, installed: Option<&Version>) -> Policy {
+    if let Some(version) = parsed(desired.version) {
+        return Policy::Pinned { version, downgrade: false };
+    }
+    let approved = || {
+        let annotations = facts.config.metadata.annotations.as_ref()?;
+        let approved = parsed(annotations.get(annotation(desired.driver)).map(String::as_str))?;
+        installed.is_some_and(|installed| *installed < approved).then_some(approved)
+    };
+    match facts.config.spec.upgrade_policy() {
+        UpgradePolicy::Latest => Policy::Latest,
+        UpgradePolicy::Stable => Policy::Stable,
+        UpgradePolicy::Manual | UpgradePolicy::Pinned => match approved() {
+            Some(version) => Policy::Pinned { version, downgrade: false },
+            None => Policy::Manual,
+        },
+    }
+}
+
+pub(super) fn annotation(driver: Driver) -> &'static str {
+    match driver {
+        Driver::Cpi => names::APPROVE_CPI,
+        Driver::Csi => names::APPROVE_CSI,
+    }
+}
+
+fn approval(driver: Driver, version: &Version) -> String {
+    format!("kubectl annotate vdoconfig --all {}={version} --overwrite", annotation(driver))
+}
+
+/// What stands in the way of the release one would expect.
+fn finding(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    decision: &Decision,
+) -> Option<Finding> {
+    let driver = desired.driver.to_string();
+    let field = match desired.driver {
+        Driver::Cpi => "spec.cloudProvider.version",
+        Driver::Csi => "spec.storageProvider.version",
+    };
+    let running = record.version.as_deref().unwrap_or("nothing");
+    let finding = match decision.standstill.as_ref()? {
+        Standstill::AwaitsApproval { .. } => return None,
+        Standstill::PinUnknown { pinned } => {
+            let known: Vec<String> = facts
+                .catalog
+                .releases_of(desired.driver, desired.implementation())
+                .map(|release| release.version.to_string())
+                .collect();
+            let version = pinned.to_string();
+            let known = known.join(", ");
+            codes::VERSION_UNKNOWN
+                .found()
+                .with("field", field)
+                .with("version", version)
+                .with("known", known)
+        }
+        Standstill::PinRefused { pinned, reason: Reason::OlderThanInstalled { .. } } => {
+            codes::DOWNGRADE_REFUSED
+                .found()
+                .with("driver", driver)
+                .with("running", running)
+                .with("field", field)
+                .with("version", pinned.to_string())
+        }
+        Standstill::PinRefused { pinned, reason } => codes::RELEASE_UNSUITABLE
+            .found()
+            .severity(Severity::Error)
+            .with("driver", driver)
+            .with("version", pinned.to_string())
+            .with("reason", reason.to_string()),
+        standstill => {
+            let others = decision.others.iter().take(3);
+            let reasons = others.map(|(version, reason)| format!("{version}: {reason}"));
+            let reasons: Vec<String> =
+                std::iter::once(standstill.to_string()).chain(reasons).collect();
+            codes::NOTHING_FITS.found().with("driver", driver).with("reason", reasons.join(" "))
+        }
+    };
+    Some(finding.about(super::myself(facts)).build())
+}

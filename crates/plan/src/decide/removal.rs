@@ -1,0 +1,111 @@
+//! Taking a driver away.
+
+use api::finding::{Subject, codes};
+use catalog::Driver;
+
+use super::Notes;
+use crate::{
+    facts::Facts,
+    object_id::ObjectId,
+    plan::{DriverPlan, Next, Step, StepState},
+    record::Record,
+};
+
+/// VDO never deletes objects of these kinds, even if the record lists them: users' data depends on them.
+const KEPT: [&str; 10] = [
+    "Namespace",
+    "CustomResourceDefinition",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "VolumeAttachment",
+    "VolumeSnapshotClass",
+    "StorageClass",
+    "CSINode",
+    "Node",
+    "Pod",
+];
+
+pub fn is_kept(kind: &str) -> bool {
+    KEPT.contains(&kind)
+}
+
+/// Whether VDO deletes this object when it removes the driver. VDO keeps objects that the other driver needs.
+pub fn is_deleted(facts: &Facts, driver: Driver, id: &ObjectId) -> bool {
+    let other = match driver {
+        Driver::Cpi => &facts.records.csi.objects,
+        Driver::Csi => &facts.records.cpi.objects,
+    };
+    !is_kept(&id.kind) && !other.contains(id)
+}
+
+/// What is to be done so that these objects, which are wanted no more, are gone; nothing if they are.
+/// Kinds that are kept stay, and so does what the other driver needs.
+pub(super) fn remove<'a>(
+    facts: &Facts,
+    driver: Driver,
+    objects: impl Iterator<Item = &'a ObjectId>,
+) -> Next {
+    let there = objects.filter(|id| is_deleted(facts, driver, id));
+    let there = there.filter_map(|id| Some((id, facts.objects.get(id)?)));
+    let (leaving, staying): (Vec<_>, Vec<_>) = there.partition(|(_, seen)| seen.leaving);
+    match () {
+        () if !staying.is_empty() => {
+            Next::Delete(staying.into_iter().map(|(id, _)| id.clone()).collect())
+        }
+        () if !leaving.is_empty() => Next::Wait,
+        () => Next::Nothing,
+    }
+}
+
+/// Removes what stands in the record, unless volumes of the driver are attached.
+pub(super) fn decide(facts: &Facts, record: &Record, plan: &mut DriverPlan, notes: &mut Notes) {
+    if plan.driver == Driver::Csi && !facts.attached.is_empty() && !record.objects.is_empty() {
+        let all: Vec<&(String, String)> = facts.attached.iter().collect();
+        refuse(&all, plan, notes);
+        return;
+    }
+    plan.next = remove(facts, plan.driver, record.objects.iter());
+    if plan.next != Next::Nothing {
+        let message = match &plan.next {
+            Next::Delete(there) => format!("{} objects are left", there.len()),
+            _ => "waiting for objects that are being deleted to be gone".into(),
+        };
+        plan.steps.push(Step {
+            title: "Remove the driver's objects".into(),
+            state: StepState::Running,
+            message: Some(message),
+        });
+        return;
+    }
+    // The cluster-id outlives the driver: volumes that stay are known by it.
+    let empty = Record {
+        cluster: record.cluster.clone(),
+        cluster_id: record.cluster_id.clone(),
+        cluster_id_kept_by_driver: record.cluster_id_kept_by_driver,
+        ..Record::default()
+    };
+    if *record != empty {
+        plan.next = Next::Record(Box::new(empty));
+    }
+}
+
+/// Nothing is taken away from volumes that are attached.
+pub(super) fn refuse(attached: &[&(String, String)], plan: &mut DriverPlan, notes: &mut Notes) {
+    let shown = attached.iter().take(5);
+    let shown: Vec<String> = shown.map(|(volume, node)| format!("{volume} on {node}")).collect();
+    let volumes = attached.iter().map(|(v, _)| Subject::kubernetes("PersistentVolume", None, v));
+    notes.findings.push(
+        codes::VOLUMES_ATTACHED
+            .found()
+            .with("count", attached.len().to_string())
+            .with("volumes", shown.join(", "))
+            .about_all(volumes)
+            .build(),
+    );
+    plan.steps.push(Step {
+        title: "Wait until no volume is attached".into(),
+        state: StepState::Running,
+        message: Some(format!("{} volumes are attached", attached.len())),
+    });
+    plan.next = Next::Blocked;
+}

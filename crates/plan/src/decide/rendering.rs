@@ -1,0 +1,89 @@
+//! The same release, rendered otherwise: by a newer VDO, or from a newer catalog.
+//!
+//! Nobody asked for that, so it waits for the maintenance window, or where there is none for the next
+//! change that somebody does ask for: an upgrade of VDO leaves the drivers untouched. Until then every
+//! object that would change stays as it is; what is as it should be is still repaired, and Secrets
+//! are written, since credentials do not wait.
+
+use api::VDOConfigSpec;
+use catalog::{
+    Driver,
+    manifest::{Object, Profile, profile::MOST_CONTROLLERS},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Notes,
+    configuration::{Configuration, digest},
+    desired::DesiredDriver,
+    profile, release,
+};
+use crate::{
+    facts::Facts,
+    names,
+    object_id::ObjectId,
+    record::{Build, Origin, Record},
+};
+
+/// From what a configuration is made.
+pub(super) fn origin(facts: &Facts, desired: &DesiredDriver<'_>, settings: String) -> Origin {
+    let VDOConfigSpec { cloud_provider, storage_provider, images, .. } = &facts.config.spec;
+    let mut section = match desired.driver {
+        Driver::Cpi => json!(cloud_provider),
+        Driver::Csi => json!(storage_provider),
+    };
+    // Which release runs is asked elsewhere.
+    if let Some(fields) = section.as_object_mut() {
+        fields.remove("version");
+    }
+    let topology = facts.config.spec.topology_categories();
+    // Nodes that come are not asked for in words, and get what they need all the same. How many there are
+    // counts only as far as there are more controllers for them.
+    let Profile { windows_nodes, kubelet_path, placement, .. } = profile::of(facts);
+    let taints = placement.taints.iter().map(|taint| json!([taint.key, taint.effect]));
+    let taints: Vec<Value> = taints.collect();
+    let room = placement.nodes.min(MOST_CONTROLLERS);
+    let nodes = json!([windows_nodes, kubelet_path, room, placement.labels, taints]);
+    Origin {
+        build: format!("{}, catalog {}", facts.build, facts.catalog.serial),
+        desired: digest(&json!([section, topology, images, nodes])),
+        settings,
+    }
+}
+
+/// What the new rendering waits for; none if there is none, or it need not wait.
+pub(super) fn hold(
+    facts: &Facts,
+    record: &Record,
+    target: &Build,
+    configuration: &Configuration,
+    notes: &mut Notes,
+) -> Option<String> {
+    let (now, before) = (&configuration.origin, record.origin.as_ref()?);
+    let same = record.running().as_ref() == Some(target)
+        && (&now.desired, &now.settings) == (&before.desired, &before.settings);
+    let changed = record.configuration.as_deref() != Some(configuration.digest.as_str());
+    if !record.healthy || !same || !changed || now.build == before.build {
+        return None;
+    }
+    let windowed = facts.config.spec.upgrades.as_ref().is_some_and(|all| all.window.is_some());
+    let why = if windowed {
+        release::window(facts, notes)?
+    } else {
+        "that comes with the driver's next release or change, or in a maintenance window \
+         (spec.upgrades.window)"
+            .to_owned()
+    };
+    Some(format!("this VDO renders {} otherwise: {why}", target.version))
+}
+
+/// Whether an object is left as it is while a new rendering waits.
+pub(super) fn is_left(facts: &Facts, record: &Record, object: &Object) -> bool {
+    let id = ObjectId::of(object);
+    let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str();
+    match facts.objects.get(&id) {
+        _ if object.kind() == "Secret" => false,
+        Some(seen) => seen.digest.as_deref() != digest,
+        None => !record.objects.contains(&id),
+    }
+}

@@ -1,0 +1,209 @@
+//! The rollback rule: when an upgrade is given up, which release runs then, and when the release that failed may be
+//! tried again.
+//!
+//! ```text
+//!   upgrade ─► healthy in time ───────────────────────────────────► done, no way back is kept
+//!      │
+//!      └─► a pod does not run, or the API server refuses an object,
+//!          and nothing became better for the rollout timeout ─► previous release ─► rejected until spec,
+//!                                                                                  approval or catalog change
+//! ```
+//!
+//! Time alone condemns nothing. VDO rolls back a release when a pod of it does not run, or the API server
+//! refuses it, and nothing became better before the timeout. An operator or a vCenter that was unreachable, and a
+//! large cluster with slow registries, are no fault of a release.
+
+use api::finding::{Finding, codes};
+use catalog::Driver;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{
+    Notes,
+    configuration::digest,
+    desired::DesiredDriver,
+    release,
+    rollout::{applied, is_fit, ours},
+};
+use crate::{
+    facts::{Facts, Workload},
+    object_id::ObjectId,
+    record::{Build, Progress, Record, Rejected},
+};
+
+/// Whether a change to `target` is a rollback. Nothing that could stop an upgrade stops it.
+pub(super) fn is_rollback(record: &Record, target: &Build) -> bool {
+    record.before().as_ref() == Some(target)
+}
+
+/// Whether a release was given up, and the one before it is not healthy yet.
+pub(crate) fn is_under_way(record: &Record) -> bool {
+    record.rejected.is_some() && record.previous.is_none() && !record.healthy
+}
+
+/// What is to run while the last hop is not healthy yet: itself, or the release before it once it is
+/// given up. None if no hop is under way, or if somebody changed the wish meanwhile.
+pub(super) fn unfinished(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    notes: &mut Notes,
+) -> Option<Build> {
+    if record.healthy || record.generation != facts.generation() {
+        return None;
+    }
+    let running = record.running()?;
+    let (Some(previous), Some(over)) = (record.before(), over(facts, desired, record)) else {
+        return Some(running);
+    };
+    if facts.now < over {
+        notes.wake_at(over);
+        return Some(running);
+    }
+    let stuck =
+        is_stuck(facts, desired.driver, record) && !has_risen(facts, desired.driver, record);
+    Some(if stuck { previous } else { running })
+}
+
+/// The record of a hop that comes on, or that nothing but time is in the way of: patience begins anew.
+/// It is not written for every pod.
+pub(super) fn extended(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    notes: &mut Notes,
+) -> Option<Record> {
+    let over = over(facts, desired, record)?;
+    if record.healthy || record.before().is_none() {
+        return None;
+    }
+    let due = seen_at(record)? + facts.timeouts / MARKS;
+    let risen = has_risen(facts, desired.driver, record);
+    if risen && facts.now < due {
+        notes.wake_at(due);
+        return None;
+    }
+    let idle = facts.now >= over && !is_stuck(facts, desired.driver, record);
+    let pods = pods(facts, desired.driver, record).max(known(record));
+    let progress = Some(Progress { pods, at: facts.now });
+    (risen || idle).then(|| Record { progress, ..record.clone() })
+}
+
+/// So often within the time of patience progress is written down.
+const MARKS: i32 = 4;
+
+/// When patience is over. It is counted from the last progress, and an operator or a vCenter that has
+/// just come back gives the pods time to notice.
+fn over(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Option<Timestamp> {
+    let vcenters = desired.vcenters.iter().filter_map(|name| facts.vcenters.get(*name));
+    let back = vcenters.map(|vcenter| vcenter.since).fold(facts.started, Timestamp::max);
+    Some((seen_at(record)? + facts.timeouts).max(back + facts.timeouts / 2))
+}
+
+/// When it was last seen to come on.
+fn seen_at(record: &Record) -> Option<Timestamp> {
+    record.progress.map(|progress| progress.at).or(record.since)
+}
+
+/// Whether something of the release stands in its way: a pod of it that does not run, or an object
+/// that is refused before all of its pods do. What is not applied yet is no failure, and what is
+/// refused afterwards, as a storage class, is none of the release.
+fn is_stuck(facts: &Facts, driver: Driver, record: &Record) -> bool {
+    let refused = facts.refused.get(&driver).is_some_and(|refusal| refusal.firm);
+    let runs = |workload: &Workload| workload.version == record.version && is_fit(workload, record);
+    let runs = ours(facts, driver).peekable().peek().is_some() && ours(facts, driver).all(runs);
+    refused && !runs || applied(facts, driver, record).any(|workload| !is_fit(workload, record))
+}
+
+/// Whether more of its pods run than ever before.
+fn has_risen(facts: &Facts, driver: Driver, record: &Record) -> bool {
+    pods(facts, driver, record) > known(record)
+}
+
+fn known(record: &Record) -> i32 {
+    record.progress.map_or(0, |progress| progress.pods)
+}
+
+/// Pods of it that run.
+fn pods(facts: &Facts, driver: Driver, record: &Record) -> i32 {
+    let current = applied(facts, driver, record).filter(|workload| workload.current);
+    current.map(|workload| workload.available).sum()
+}
+
+/// The release that runs, as one that is rolled back.
+pub(super) fn rejection(facts: &Facts, driver: Driver, record: &Record) -> Option<Rejected> {
+    Some(Rejected {
+        version: record.version.clone()?,
+        implementation: record.implementation,
+        why: trouble(facts, driver),
+        generation: facts.generation(),
+        circumstances: Some(circumstances(facts, driver)),
+        entry: record.running().and_then(|build| entry(facts, driver, &build)),
+    })
+}
+
+/// What is wrong with a release that did not become healthy.
+fn trouble(facts: &Facts, driver: Driver) -> String {
+    let mut all = facts.workloads.iter().filter(|(id, w)| w.driver == driver && facts.is_ours(id));
+    let troubles = |(_, workload): (&ObjectId, &Workload)| workload.trouble.clone();
+    all.find_map(troubles).unwrap_or_else(|| "it did not become healthy in time".into())
+}
+
+/// The rejection of `target`, if VDO rolled it back and nothing has changed since.
+pub(super) fn rejected<'a>(
+    facts: &Facts,
+    driver: Driver,
+    record: &'a Record,
+    target: Option<&Build>,
+) -> Option<&'a Rejected> {
+    let rejected = record.rejected.as_ref()?;
+    let same = target.is_some() && target == rejected.build().as_ref();
+    (same && stands(facts, driver, rejected)).then_some(rejected)
+}
+
+/// Whether nothing has changed since a release was rolled back: neither the spec, nor the approval, nor
+/// what the catalog says of this very release. A catalog that does not have it says nothing new.
+fn stands(facts: &Facts, driver: Driver, rejected: &Rejected) -> bool {
+    let same = |known: &String| circumstances(facts, driver) == *known;
+    let now = rejected.build().and_then(|build| entry(facts, driver, &build));
+    let same_entry = rejected.entry.as_ref().zip(now).is_none_or(|(then, now)| *then == now);
+    rejected.generation == facts.generation()
+        && rejected.circumstances.as_ref().is_none_or(same)
+        && same_entry
+}
+
+/// Whether a release that was given up may be tried again, because something has changed since.
+pub(super) fn is_outdated(facts: &Facts, driver: Driver, record: &Record) -> bool {
+    record.rejected.as_ref().is_some_and(|rejected| !stands(facts, driver, rejected))
+}
+
+/// The digest of what the catalog says of one release.
+fn entry(facts: &Facts, driver: Driver, build: &Build) -> Option<String> {
+    let release = facts.catalog.find(driver, build.implementation, &build.version)?;
+    Some(digest(&json!(release)))
+}
+
+/// What a release is wanted under, beside the spec: which one was approved.
+fn circumstances(facts: &Facts, driver: Driver) -> String {
+    let annotations = facts.config.metadata.annotations.as_ref();
+    let approved = annotations.and_then(|all| all.get(release::annotation(driver)));
+    let approved = approved.map_or("nothing", String::as_str);
+    format!("approved: {approved}")
+}
+
+pub(super) fn finding(
+    facts: &Facts,
+    driver: Driver,
+    record: &Record,
+    rejected: &Rejected,
+) -> Finding {
+    codes::UPGRADE_ROLLED_BACK
+        .found()
+        .with("driver", driver.to_string())
+        .with("version", &rejected.version)
+        .with("running", record.version.as_deref().unwrap_or("nothing"))
+        .with("reason", &rejected.why)
+        .with("approval", release::annotation(driver))
+        .about(super::myself(facts))
+        .build()
+}

@@ -1,0 +1,80 @@
+//! A release on its way: which of its pods count, and how it passes nodes that are down.
+
+use catalog::{Driver, manifest::Object};
+use serde_json::json;
+
+use crate::{
+    facts::{Facts, Task, Workload},
+    names,
+    object_id::ObjectId,
+    record::Record,
+};
+
+/// Whether a part of a release runs as well as its nodes allow: a pod on a node that was sick before
+/// the release came is no fault of the release, one whose node went down under it may be.
+pub(super) fn is_fit(workload: &Workload, record: &Record) -> bool {
+    let suspects = suspects(workload, record);
+    let lacks = workload.lacks() + suspects;
+    let as_before = workload.current && workload.available > 0 && lacks <= record.ailing;
+    workload.is_healthy() && suspects == 0
+        || !record.healthy && workload.task == Task::Node && as_before
+}
+
+/// Pods whose node may have gone down because of them: of a release that takes the place of another, and can
+/// be taken back.
+fn suspects(workload: &Workload, record: &Record) -> i32 {
+    let hop = !record.healthy && record.before().is_some();
+    if hop { workload.suspects() } else { 0 }
+}
+
+/// How many pods on nodes do not run.
+pub(super) fn ailing(facts: &Facts, driver: Driver) -> i32 {
+    ours(facts, driver).filter(|w| w.task == Task::Node).map(Workload::lacks).sum()
+}
+
+/// The workloads of ours that are of the release on record.
+pub(super) fn applied<'a>(
+    facts: &'a Facts,
+    driver: Driver,
+    record: &'a Record,
+) -> impl Iterator<Item = &'a Workload> {
+    ours(facts, driver).filter(move |workload| workload.version == record.version)
+}
+
+/// The workloads of a driver that are ours.
+pub(super) fn ours(facts: &Facts, driver: Driver) -> impl Iterator<Item = &Workload> {
+    let ours = facts.workloads.iter().filter(|(id, _)| facts.is_ours(id));
+    ours.map(|(_, workload)| workload).filter(move |workload| workload.driver == driver)
+}
+
+/// Lets a rollout pass nodes that are down or sick. Kubernetes lets so many pods of a DaemonSet be
+/// unavailable at a time, and counts theirs among them: one dead node of ten would stop it for ever.
+pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Object]) {
+    for object in objects.iter_mut().filter(|object| object.kind() == "DaemonSet") {
+        let workload = facts.workloads.get(&ObjectId::of(object));
+        let Some(workload) = workload else { continue };
+        // Nodes that go down as the rollout comes to them are what it is to stop at.
+        let dead = workload.unreachable - suspects(workload, record);
+        // A release that is healthy is rolled out once more when its settings are others.
+        let passed = match record.healthy {
+            true if workload.rolled_out => 0,
+            true => dead,
+            false => dead.saturating_add(record.ailing),
+        };
+        if passed == 0 {
+            continue;
+        }
+        let most = object.0.pointer_mut("/spec/updateStrategy/rollingUpdate/maxUnavailable");
+        let Some(most) = most else { continue };
+        let at_a_time = match most.as_str().and_then(|text| text.strip_suffix('%')) {
+            Some(percent) => {
+                let percent: i64 = percent.parse().unwrap_or(0);
+                (i64::from(workload.wanted) * percent + 99) / 100
+            }
+            None => most.as_i64().unwrap_or(1),
+        };
+        *most = json!(at_a_time.max(1) + i64::from(passed));
+        let stamp = &mut object.0["metadata"]["annotations"][names::DIGEST];
+        *stamp = json!(format!("{}+{}", stamp.as_str().unwrap_or_default(), passed));
+    }
+}

@@ -1,0 +1,125 @@
+//! The steps of an install, and how far each one is.
+
+use catalog::manifest::{Object, Stage};
+
+use super::{configuration::Configuration, rendering, rollout};
+use crate::{
+    facts::Facts,
+    names,
+    object_id::ObjectId,
+    plan::{Next, Step, StepState},
+    record::Record,
+};
+
+/// The step that is under way now.
+pub(super) fn waiting(title: &str, message: Option<String>) -> Step {
+    Step { title: title.into(), state: StepState::Running, message }
+}
+
+/// The stages that are applied together, and what they are called. Each is gated by the one before.
+const GROUPS: [(&str, &[Stage]); 6] = [
+    ("Namespaces and definitions", &[Stage::Namespaces, Stage::Definitions]),
+    ("Accounts, permissions and configuration", &[Stage::Access, Stage::Settings]),
+    ("Controllers", &[Stage::Controllers]),
+    ("Node drivers", &[Stage::Nodes]),
+    ("Admission checks", &[Stage::Admission]),
+    (STORAGE_CLASSES, &[]),
+];
+
+/// Last, when there is a driver to serve them: what a class says cannot be changed later, and a class
+/// the API server refuses must not hold up the driver.
+const STORAGE_CLASSES: &str = "Storage classes";
+
+/// All steps, and the next thing to do. With a record the rendering waits: what it would change stays
+/// as it is.
+pub(super) fn of(
+    facts: &Facts,
+    record: &Record,
+    configuration: &Configuration,
+    waits: Option<&Record>,
+) -> (Vec<Step>, Next) {
+    let mut steps = Vec::new();
+    let mut next = Next::Nothing;
+    for (title, stages) in GROUPS {
+        let objects: Vec<&Object> =
+            configuration.objects.iter().filter(|o| belongs(o, title, stages)).collect();
+        if objects.is_empty() {
+            continue;
+        }
+        if next != Next::Nothing {
+            steps.push(step(title, StepState::Pending, None));
+            continue;
+        }
+        let (state, message, todo) = look(facts, record, &objects, waits);
+        steps.push(step(title, state, message));
+        if let Some(todo) = todo {
+            next = todo;
+        }
+    }
+    (steps, next)
+}
+
+/// Whether the driver itself is all there: what is left are classes, if anything.
+pub(super) fn driver_is_done(steps: &[Step]) -> bool {
+    steps.iter().all(|step| step.state == StepState::Done || step.title == STORAGE_CLASSES)
+}
+
+fn belongs(object: &Object, title: &str, stages: &[Stage]) -> bool {
+    let class = matches!(object.kind(), "StorageClass" | "VolumeSnapshotClass");
+    class == (title == STORAGE_CLASSES) && (class || stages.contains(&object.stage()))
+}
+
+fn step(title: &str, state: StepState, message: Option<String>) -> Step {
+    Step { title: title.into(), state, message }
+}
+
+/// How far one group of objects is.
+fn look(
+    facts: &Facts,
+    record: &Record,
+    objects: &[&Object],
+    waits: Option<&Record>,
+) -> (StepState, Option<String>, Option<Next>) {
+    let is_left = |object: &Object| waits.is_some_and(|r| rendering::is_left(facts, r, object));
+    let open = objects.iter().filter(|object| !is_left(object) && !is_applied(facts, object));
+    let open: Vec<Object> = open.map(|object| (*object).clone()).collect();
+    if !open.is_empty() {
+        let message = format!("applying {} of {} objects", open.len(), objects.len());
+        return (StepState::Running, Some(message), Some(Next::Apply(open)));
+    }
+    let waits: Vec<String> = objects
+        .iter()
+        .filter(|object| matches!(object.kind(), "Deployment" | "DaemonSet"))
+        .filter(|object| !is_left(object) || facts.objects.contains_key(&ObjectId::of(object)))
+        .filter_map(|object| waits_for(facts, record, object))
+        .collect();
+    if waits.is_empty() {
+        return (StepState::Done, None, None);
+    }
+    (StepState::Running, Some(waits.join("; ")), Some(Next::Wait))
+}
+
+/// What a workload waits for, in words; none if it runs as it should.
+fn waits_for(facts: &Facts, record: &Record, object: &Object) -> Option<String> {
+    let (id, name) = (ObjectId::of(object), object.name());
+    // Health comes by another watch than what was applied, and may be that of the release before.
+    let applied = facts.objects.get(&id).map(|seen| seen.mark.as_str());
+    let workload = facts.workloads.get(&id).filter(|w| applied == Some(w.mark.as_str()));
+    let Some(workload) = workload else { return Some(format!("{name}: starting")) };
+    if rollout::is_fit(workload, record) {
+        return None;
+    }
+    let why = workload.trouble.as_deref().unwrap_or("starting");
+    let (available, wanted) = (workload.available, workload.wanted);
+    Some(format!("{name}: {available} of {wanted} pods are ready ({why})"))
+}
+
+/// Whether an object stands as it should, as far as we know.
+pub(super) fn is_applied(facts: &Facts, object: &Object) -> bool {
+    let id = ObjectId::of(object);
+    let digest = object.0.pointer("/metadata/annotations").and_then(|a| a[names::DIGEST].as_str());
+    facts.objects.get(&id).is_some_and(|seen| {
+        let as_it_should = seen.settled || super::conflicts::is_left(facts, &id);
+        as_it_should && seen.digest.as_deref() == digest
+    })
+}

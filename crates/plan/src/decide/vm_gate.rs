@@ -1,0 +1,98 @@
+//! No driver gets another configuration before the VM of every node is found with it.
+
+use api::finding::codes;
+
+use super::{
+    Notes, configuration::Configuration, desired::DesiredDriver, rollback, steps::waiting,
+    vms::Doubts,
+};
+use crate::{
+    facts::Facts,
+    plan::{DriverPlan, Next},
+    record::{Build, Origin, Record},
+};
+
+/// The cloud controller is not given another configuration or release before the machine of every
+/// node is found with it, and is not installed before those of all nodes are that another one has
+/// initialised. What was rolled out before may be repaired all the same, and a release that does not
+/// run may be taken back.
+pub(super) fn vms_are_found(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    target: &Build,
+    configuration: &Configuration,
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) -> bool {
+    let mut doubts = Doubts::of(facts, desired);
+    notes.findings.extend(doubts.finding(facts));
+    let first = record.version.is_none();
+    if first {
+        doubts = Doubts::of_initialized(facts, desired);
+    }
+    let same = record.configuration.as_deref() == Some(configuration.digest.as_str());
+    let goes_back = rollback::is_rollback(record, target);
+    if same || goes_back || doubts.is_empty() {
+        return true;
+    }
+    let title = "Find the virtual machine of every node with the new configuration";
+    let waits = waits_for_vms(record, Some(target), configuration, &doubts);
+    plan.steps.push(waiting(title, Some(waits)));
+    plan.next = if first && !doubts.is_certain() { Next::Wait } else { Next::Blocked };
+    false
+}
+
+/// The storage driver is not given other settings, as after a change of user, before the
+/// machine of every node is seen with them. Another release of the driver may be installed all the
+/// same, and so may anything when the settings stay.
+pub(super) fn vms_are_seen(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    configuration: &Configuration,
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) -> bool {
+    let doubts = Doubts::at_home(facts, desired);
+    if record.version.is_none()
+        || doubts.is_empty()
+        || !configuration.changes_settings(facts, record)
+    {
+        return true;
+    }
+    notes.findings.retain(|finding| finding.code != codes::VM_NOT_FOUND.code);
+    notes.findings.extend(doubts.finding(facts));
+    let title = "Find the virtual machine of every node with the new settings";
+    let waits = waits_for_vms(record, None, configuration, &doubts);
+    plan.steps.push(waiting(title, Some(waits)));
+    plan.next = Next::Blocked;
+    false
+}
+
+/// What waits for the machines, and for which of them.
+fn waits_for_vms(
+    record: &Record,
+    target: Option<&Build>,
+    configuration: &Configuration,
+    doubts: &Doubts,
+) -> String {
+    if record.version.is_none() {
+        return doubts.message();
+    }
+    let now = &configuration.origin;
+    let differs = |part: fn(&Origin) -> &String| {
+        record.origin.as_ref().is_some_and(|before| part(before) != part(now))
+    };
+    let parts = [
+        (record.users != configuration.users, "another vCenter or user"),
+        (target.is_some() && record.running().as_ref() != target, "another release"),
+        (differs(|origin| &origin.settings), "other settings (datacenters, zones, certificates)"),
+        (differs(|origin| &origin.desired), "a change of the VDOConfig"),
+        (differs(|origin| &origin.build), "a new rendering by this VDO"),
+        (record.origin.is_none(), "the first configuration by VDO"),
+    ];
+    let parts: Vec<&str> = parts.iter().filter(|(is, _)| *is).map(|(_, part)| *part).collect();
+    let what = if parts.is_empty() { "a new configuration".into() } else { parts.join(", ") };
+    format!("{what}: {}; new passwords of the same users do not wait", doubts.message())
+}

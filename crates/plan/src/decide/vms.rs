@@ -1,0 +1,145 @@
+//! Whether the virtual machine of every node is found with the configuration that is wanted.
+
+use std::collections::BTreeSet;
+
+use api::finding::{Finding, Subject, codes};
+
+use super::{desired::DesiredDriver, vcenters::is_verified};
+use crate::{
+    facts::{Facts, Node, NodeVm},
+    record::Record,
+};
+
+/// The nodes whose machine is not proven to be where a driver will look, seen by its user.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    /// In none of the vCenters the driver is told of.
+    missing: Vec<String>,
+    /// Not known, and why.
+    unknown: Vec<(String, String)>,
+}
+
+impl Doubts {
+    /// The nodes whose machine the users of the wished vCenters do not see. Another user's view of
+    /// the same vCenter proves nothing: the driver does not log in with it.
+    pub(super) fn of(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
+        Self::among(facts, desired, |_| true, |_| true)
+    }
+
+    /// The same, of the nodes that a cloud controller has seen before: to one that does not find their
+    /// machine they are gone. Others only wait for theirs.
+    pub(super) fn of_initialized(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
+        Self::among(facts, desired, |node| node.provider_id.starts_with("vsphere://"), |_| true)
+    }
+
+    /// The same, without the nodes that live in vCenters the wish does not name.
+    pub(super) fn at_home(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
+        let address = |name: &str| Some(facts.vcenters.get(name)?.spec.vc_ip.0.as_str());
+        let asked: BTreeSet<&str> =
+            desired.vcenters.iter().filter_map(|name| address(name)).collect();
+        Self::among(
+            facts,
+            desired,
+            |_| true,
+            |seen_by| {
+                let mut addresses = seen_by.iter().filter_map(|name| address(local(facts, name)?));
+                addresses.any(|address| asked.contains(address))
+            },
+        )
+    }
+
+    /// `counts` tells which nodes are asked about, `matters` of a machine that others see whether it is
+    /// to be seen by the wished ones too.
+    fn among(
+        facts: &Facts,
+        desired: &DesiredDriver<'_>,
+        counts: impl Fn(&Node) -> bool,
+        matters: impl Fn(&[String]) -> bool,
+    ) -> Self {
+        let is_wished =
+            |name: &String| local(facts, name).is_some_and(|name| desired.vcenters.contains(&name));
+        let unverified = desired.vcenters.iter().find(|name| !is_verified(facts, name));
+        let mut doubts = Self::default();
+        for node in facts.cluster.nodes.iter().filter(|n| !n.is_foreign() && counts(n)) {
+            match (&node.vm, unverified) {
+                (NodeVm::Found(seen_by), _) if seen_by.iter().any(is_wished) => {}
+                (NodeVm::Found(seen_by), _) if !matters(seen_by) => {}
+                (NodeVm::Unknown(why), _) => doubts.unknown.push((node.name.clone(), why.clone())),
+                (_, Some(vcenter)) => {
+                    doubts.unknown.push((node.name.clone(), format!("{vcenter} is not verified")));
+                }
+                // The driver will not see it: to it the machine is gone.
+                (_, None) => doubts.missing.push(node.name.clone()),
+            }
+        }
+        doubts
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.missing.is_empty() && self.unknown.is_empty()
+    }
+
+    /// Whether a machine is certainly not there.
+    pub(super) fn is_certain(&self) -> bool {
+        !self.missing.is_empty()
+    }
+
+    /// What a step that waits says.
+    pub(super) fn message(&self) -> String {
+        let missing = self.missing.first().map(|first| {
+            format!(
+                "{} nodes have no virtual machine in these vCenters, {first} among them",
+                self.missing.len()
+            )
+        });
+        let unknown = self.unknown.first().map(|(first, why)| {
+            format!("of {} nodes it is not known, {first} among them: {why}", self.unknown.len())
+        });
+        let texts: Vec<String> = missing.into_iter().chain(unknown).collect();
+        texts.join("; ")
+    }
+
+    /// Nodes that certainly have no machine there.
+    pub(super) fn finding(&self, facts: &Facts) -> Option<Finding> {
+        let first = self.missing.first()?;
+        let nodes = self.missing.iter().map(|name| Subject::kubernetes("Node", None, name));
+        let node = facts.cluster.nodes.iter().find(|node| node.name == *first);
+        let uuid = node.and_then(|node| node.provider_id.strip_prefix("vsphere://"));
+        let finding = codes::VM_NOT_FOUND
+            .found()
+            .with("node", first)
+            .with("uuid", uuid.unwrap_or("SYSTEM_UUID"))
+            .about_all(nodes);
+        Some(finding.build())
+    }
+}
+
+/// What is attached to nodes in vCenters that the storage driver is told of no more: volume and node.
+/// Without those vCenters nobody could detach it.
+pub(super) fn left_behind<'a>(
+    facts: &'a Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+) -> Vec<&'a (String, String)> {
+    let address = |name: &str| Some(facts.vcenters.get(name)?.spec.vc_ip.0.as_str());
+    let stays: BTreeSet<&str> = desired.vcenters.iter().filter_map(|name| address(name)).collect();
+    let told = record.users.iter().filter_map(|user| address(user.split(' ').next()?));
+    let goes: BTreeSet<&str> = told.filter(|address| !stays.contains(address)).collect();
+    let is_left = |node: &Node| match &node.vm {
+        NodeVm::Found(seen_by) => {
+            let seen_by = seen_by.iter().filter_map(|name| address(local(facts, name)?));
+            let seen_by: BTreeSet<&str> = seen_by.collect();
+            seen_by.is_disjoint(&stays) && !seen_by.is_disjoint(&goes)
+        }
+        NodeVm::Missing | NodeVm::Unknown(_) => false,
+    };
+    let left = facts.cluster.nodes.iter().filter(|node| !goes.is_empty() && is_left(node));
+    let left: BTreeSet<&str> = left.map(|node| node.name.as_str()).collect();
+    facts.attached.iter().filter(|(_, node)| left.contains(node.as_str())).collect()
+}
+
+/// The name of a VsphereCloudConfig beside the VDOConfig; none for one in another namespace.
+fn local<'a>(facts: &Facts, name: &'a str) -> Option<&'a str> {
+    let namespace = facts.config.metadata.namespace.as_deref().unwrap_or_default();
+    name.strip_prefix(namespace)?.strip_prefix('/')
+}

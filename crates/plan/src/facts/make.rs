@@ -1,0 +1,123 @@
+//! How a workload was made: what adoption has to know, and nothing it need not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    api::core::v1::PodTemplateSpec,
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
+};
+
+use crate::names;
+
+/// How a workload was made, and by whom: what has to be known before it is adopted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Make {
+    /// The Secret or ConfigMap its driver reads its configuration from.
+    pub settings: Option<String>,
+    /// Its containers by name: image and arguments.
+    pub containers: BTreeMap<String, (String, Vec<String>)>,
+    /// Whether it is for Windows nodes.
+    pub windows: bool,
+    /// Who wrote its spec, beside Kubernetes and VDO: names of field managers.
+    pub hands: BTreeSet<String>,
+    /// The Helm release it belongs to.
+    pub helm: Option<String>,
+    /// Since when its pods have the logins they have; see [`crate::names::CREDENTIALS_CHANGED`].
+    pub credentials_changed: Option<String>,
+}
+
+/// Where the drivers' pods have their configuration.
+const CONFIG_FOLDER: &str = "/etc/cloud";
+/// The parts of Kubernetes that write into objects of others.
+const KUBERNETES: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
+
+impl Make {
+    /// Of what is known about who wrote which field: who wrote the spec, and nothing else.
+    pub fn authors(metadata: &ObjectMeta) -> Option<Vec<ManagedFieldsEntry>> {
+        let entries = metadata.managed_fields.as_ref()?.iter().filter(|entry| {
+            let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.as_object());
+            let spec = fields.is_some_and(|fields| fields.contains_key("f:spec"));
+            spec && entry.subresource.as_deref().unwrap_or_default().is_empty()
+        });
+        let entries = entries.map(|entry| ManagedFieldsEntry {
+            manager: entry.manager.clone(),
+            ..ManagedFieldsEntry::default()
+        });
+        Some(entries.collect())
+    }
+
+    /// How a workload was made.
+    pub fn of(metadata: &ObjectMeta, template: Option<&PodTemplateSpec>) -> Self {
+        let spec = template.and_then(|template| template.spec.as_ref());
+        let containers = spec.into_iter().flat_map(|spec| &spec.containers).map(|container| {
+            let image = container.image.clone().unwrap_or_default();
+            (container.name.clone(), (image, container.args.clone().unwrap_or_default()))
+        });
+        let authors = metadata.managed_fields.iter().flatten();
+        let hands: BTreeSet<String> = authors
+            .filter_map(|entry| entry.manager.clone())
+            .filter(|name| name != names::FIELD_MANAGER && !KUBERNETES.contains(&name.as_str()))
+            .collect();
+        let annotations = metadata.annotations.as_ref();
+        Self {
+            settings: settings(template),
+            containers: containers.collect::<BTreeMap<_, _>>(),
+            windows: spec.and_then(|spec| spec.node_selector.as_ref()).is_some_and(|selector| {
+                selector.get("kubernetes.io/os").is_some_and(|system| system == "windows")
+            }),
+            hands,
+            helm: annotations.and_then(|all| all.get("meta.helm.sh/release-name")).cloned(),
+            credentials_changed: template
+                .and_then(|template| template.metadata.as_ref()?.annotations.as_ref())
+                .and_then(|all| all.get(names::CREDENTIALS_CHANGED))
+                .cloned(),
+        }
+    }
+}
+
+/// The Secret or ConfigMap that is mounted where the drivers look for their configuration.
+fn settings(template: Option<&PodTemplateSpec>) -> Option<String> {
+    let spec = template?.spec.as_ref()?;
+    let mut mounts = spec.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten());
+    let mount = mounts.find(|mount| mount.mount_path.trim_end_matches('/') == CONFIG_FOLDER)?;
+    let volume = spec.volumes.iter().flatten().find(|volume| volume.name == mount.name)?;
+    let secret = volume.secret.as_ref().and_then(|secret| secret.secret_name.clone());
+    secret.or_else(|| volume.config_map.as_ref().map(|map| map.name.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::DaemonSet;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_workload_tells_who_made_it_and_where_its_settings_are() {
+        let mut set: DaemonSet = serde_json::from_value(json!({
+            "metadata": {
+                "name": "vsphere-cpi",
+                "annotations": {"meta.helm.sh/release-name": "cpi"},
+                "managedFields": [
+                    {"manager": "helm", "operation": "Update", "fieldsV1": {"f:spec": {}}},
+                    {"manager": "kubectl-label", "operation": "Update", "fieldsV1": {"f:metadata": {}}},
+                    {"manager": "kube-controller-manager", "subresource": "status", "fieldsV1": {"f:status": {}}},
+                ],
+            },
+            "spec": {"selector": {}, "template": {"spec": {
+                "containers": [{
+                    "name": "cpi", "image": "example.com/cpi:v1", "args": ["--v=2"],
+                    "volumeMounts": [{"name": "config", "mountPath": "/etc/cloud/"}],
+                }],
+                "volumes": [{"name": "config", "configMap": {"name": "vsphere-cloud-config"}}],
+            }}},
+        }))
+        .unwrap();
+        set.metadata.managed_fields = Make::authors(&set.metadata);
+        let made = Make::of(&set.metadata, set.spec.as_ref().map(|spec| &spec.template));
+        assert_eq!(made.hands, BTreeSet::from(["helm".to_owned()]));
+        assert_eq!(made.helm.as_deref(), Some("cpi"));
+        assert_eq!(made.settings.as_deref(), Some("vsphere-cloud-config"));
+        assert_eq!(made.containers["cpi"].0, "example.com/cpi:v1");
+    }
+}

@@ -1,0 +1,39 @@
+//! The identity of a Kubernetes object.
+
+use serde::{Deserialize, Serialize};
+
+/// The identity of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectId {
+    /// `apps/v1`.
+    pub api_version: String,
+    /// `DaemonSet`.
+    pub kind: String,
+    /// Empty for objects of the whole cluster.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectId {
+    /// The identity of a rendered object.
+    pub fn of(object: &catalog::manifest::Object) -> Self {
+        Self {
+            api_version: object.api_version().into(),
+            kind: object.kind().into(),
+            namespace: object.namespace().into(),
+            name: object.name().into(),
+        }
+    }
+}
+
+impl std::fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.namespace.as_str() {
+            "" => write!(f, "{} {}", self.kind, self.name),
+            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
+        }
+    }
+}
