@@ -25,7 +25,7 @@ mod status;
 pub mod written_names;
 
 pub use self::{
-    decide::{decide, is_kept},
+    decide::{decide, is_deleted, is_kept},
     object_id::ObjectId,
     plan::{DriverPlan, Finalizer, Next, NodeWord, Plan, Step, StepState},
     status::{driver_is_healthy, status},

@@ -10,7 +10,10 @@ use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
-use plan::names;
+use plan::{
+    facts::{CatalogTrouble, CatalogTroubleKind},
+    names,
+};
 use serde_json::json;
 
 use crate::catalogs::{self, Catalogs};
@@ -79,7 +82,7 @@ pub async fn report(
 
 /// Where the catalog in use comes from, compared with the catalog that the object names.
 struct Origin<'a> {
-    trouble: Option<&'a Trouble>,
+    trouble: Option<&'a CatalogTrouble>,
     /// Whether the object names a catalog at all.
     named: bool,
     /// Whether VDO has read the named catalog at least once.
@@ -91,15 +94,15 @@ struct Origin<'a> {
 impl Origin<'_> {
     fn trusted(&self) -> (Answer, &'static str, String) {
         match self.trouble {
-            Some(Trouble { kind: kind @ TroubleKind::Untrusted, source, reason }) => {
+            Some(CatalogTrouble { kind: kind @ CatalogTroubleKind::Untrusted, source, reason }) => {
                 (Answer::False, kind.name(), format!("{source}: {reason}"))
             }
-            Some(Trouble { kind: TroubleKind::RolledBack, source, .. }) => {
+            Some(CatalogTrouble { kind: CatalogTroubleKind::RolledBack, source, .. }) => {
                 let message =
                     format!("{source}: VDO accepts the origin of the catalog, not its age");
                 (Answer::True, "OriginAccepted", message)
             }
-            Some(Trouble { kind, source, reason }) if !self.read => {
+            Some(CatalogTrouble { kind, source, reason }) if !self.read => {
                 (Answer::Unknown, kind.name(), format!("{source}: {reason}"))
             }
             None if self.named && !self.read => {
@@ -135,13 +138,17 @@ fn current_at(expires: Option<Timestamp>, now: Timestamp) -> (bool, &'static str
 mod tests {
     use super::*;
 
-    fn trouble(kind: TroubleKind) -> Trouble {
-        Trouble { source: "https://example.com/catalog".into(), kind, reason: "because".into() }
+    fn trouble(kind: CatalogTroubleKind) -> CatalogTrouble {
+        CatalogTrouble {
+            source: "https://example.com/catalog".into(),
+            kind,
+            reason: "because".into(),
+        }
     }
 
     #[test]
     fn trusted_follows_the_signature_and_the_origin() {
-        use TroubleKind::{RolledBack, Unreachable, Unreadable, Untrusted};
+        use CatalogTroubleKind::{RolledBack, Unreachable, Unreadable, Untrusted};
         for (kind, named, read, signed, expected) in [
             (None, false, false, false, (Answer::True, "Embedded")),
             (None, true, false, false, (Answer::Unknown, "NotRead")),

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Finding, Severity};
-use health::repair::Proposal;
+use health::{
+    facts::{Known, Network},
+    repair::Proposal,
+};
 use jiff::Timestamp;
 
 /// What the checks say, as far as plan and report need it.
@@ -30,6 +33,8 @@ pub struct Health {
     pub repairs: Vec<Proposal>,
     /// When to look again even if nothing changes.
     pub due: Option<Timestamp>,
+    /// The network plugin, and the nodes without it.
+    pub network: Known<Network>,
 }
 
 /// All objects of all findings, by code, as text.

@@ -9,12 +9,7 @@ use operator::{
     install::{self, Allowed},
     writing,
 };
-use plan::{
-    ObjectId,
-    decide::{is_deleted, is_kept},
-    facts::Facts,
-    names,
-};
+use plan::{ObjectId, facts::Facts, is_deleted, is_kept, names};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
