@@ -190,7 +190,6 @@ fn said_about(driver: Driver) -> &'static [&'static str] {
         Driver::Cpi => &["version", "implementation", "nodes", "nodeDeletion", "nsx"],
         Driver::Csi => &[
             "version",
-            "implementation",
             "storageClasses",
             "snapshots",
             "fileVolumes",
