@@ -67,7 +67,7 @@ fn the_node_status_with_a_space_in_its_key_is_read_and_not_written() {
     });
     let config: VDOConfig = serde_json::from_value(object).unwrap();
     let cpi = config.status.clone().unwrap().cpi.unwrap();
-    assert_eq!(cpi.earlier_node_status["worker-1"], NodeState::Ready);
+    assert_eq!(cpi.node_states()["worker-1"], NodeState::Ready);
     assert!(!serde_json::to_string(&config).unwrap().contains("nodeStatus"));
 }
 

@@ -188,6 +188,13 @@ fn never<T>(_: &T) -> bool {
     true
 }
 
+impl DriverStatus {
+    /// The node states, from either key.
+    pub fn node_states(&self) -> &BTreeMap<String, NodeState> {
+        if self.node_status.is_empty() { &self.earlier_node_status } else { &self.node_status }
+    }
+}
+
 /// The phase of a driver.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {

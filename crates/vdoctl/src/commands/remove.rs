@@ -189,7 +189,6 @@ fn invalid_when_removed(driver: Driver) -> &'static [&'static str] {
         Driver::Cpi => &["version", "implementation", "nodes", "nodeDeletion", "nsx"],
         Driver::Csi => &[
             "version",
-            "implementation",
             "storageClasses",
             "snapshots",
             "fileVolumes",
