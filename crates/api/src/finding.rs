@@ -105,6 +105,13 @@ pub struct Finding {
     pub link: String,
 }
 
+impl Finding {
+    /// `None` if another release of VDO wrote this finding and this one does not know its code.
+    pub fn definition(&self) -> Option<&'static Definition> {
+        Definition::of(&self.code)
+    }
+}
+
 /// A finding somebody decided to live with for a while.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -116,11 +123,75 @@ pub struct Acknowledgement {
     pub until: Option<Time>,
 }
 
+/// The subject area of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Theme {
+    Configuration,
+    Releases,
+    Nodes,
+    Vcenters,
+    Privileges,
+    Storage,
+    Drivers,
+    Zones,
+    Checks,
+    Operator,
+}
+
+impl Theme {
+    pub const ALL: [Self; 10] = [
+        Self::Configuration,
+        Self::Releases,
+        Self::Nodes,
+        Self::Vcenters,
+        Self::Privileges,
+        Self::Storage,
+        Self::Drivers,
+        Self::Zones,
+        Self::Checks,
+        Self::Operator,
+    ];
+
+    /// Its heading in the documentation.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Configuration => "Your configuration",
+            Self::Releases => "Catalog and choice of releases",
+            Self::Nodes => "Nodes and their VMs",
+            Self::Vcenters => "vCenters",
+            Self::Privileges => "Privileges of the vCenter account",
+            Self::Storage => "Storage",
+            Self::Drivers => "Drivers",
+            Self::Zones => "Zones and regions",
+            Self::Checks => "Checks and VDO's permissions",
+            Self::Operator => "The operator",
+        }
+    }
+
+    /// Whether the health checks report findings of this theme. The operator reports the others
+    /// while it plans.
+    pub fn is_checked(self) -> bool {
+        (Self::Nodes..=Self::Checks).contains(&self)
+    }
+}
+
+/// The drivers that a finding concerns: as a [`Severity::Blocker`], it blocks their installation and
+/// upgrade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concerns {
+    NoDriver,
+    CloudProvider,
+    StorageDriver,
+    BothDrivers,
+}
+
 /// What is always true of one kind of finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Definition {
     /// Stable code; never used again for something else.
     pub code: &'static str,
+    pub theme: Theme,
+    pub concerns: Concerns,
     /// What is wrong, in one line, without values.
     pub title: &'static str,
     /// How bad it is, unless the case at hand says otherwise.

@@ -361,7 +361,7 @@ impl Scene {
         self.stage.change(json!({"metadata": {"annotations": asked}})).await;
         let proposed = self.proposed("VDO-1401", |repair| repair.refused.is_some()).await;
         assert!(!proposed.automatic, "{proposed:?}");
-        self.stage.event("RepairNotPossible", "VDO never grants rights").await;
+        self.stage.event("RepairNotPossible", "VDO never grants privileges").await;
         vcenter.permit(&Permission::new(vcenter.user(), "Admin", "/")).await;
         let asked = json!({"vdo.vmware.com/check-now": "again"});
         self.stage.change(json!({"metadata": {"annotations": asked}})).await;

@@ -39,7 +39,10 @@ const NOT_TYPED: [(&str, &str); 12] = [
     ("curl ", "typed on a node, and nodes are simulated"),
     ("openssl ", "typed on the console of a vCenter, and a simulated one has none"),
     ("oc ", "the program and the objects are OpenShift's"),
-    ("kubectl describe pod says why", "a sentence: which pod it is shows the command before it"),
+    (
+        "kubectl describe pod shows the reason",
+        "a sentence: which pod it is shows the command before it",
+    ),
     ("kubectl create secret", "a sentence: another finding has the whole of it"),
     ("govc datastore.maintenance.exit ", "the simulator knows no maintenance of datastores"),
     ("vdoctl move ", "every object is where it belongs here; the tests of vdoctl run it"),
