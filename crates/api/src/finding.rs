@@ -1,15 +1,14 @@
-//! Findings: problems with their cause and fix. Status, events, metrics, alerts, `vdoctl` and the
-//! documentation show the same texts.
+//! Findings: what is wrong, why it matters and what to do, in one shape for status, events, metrics,
+//! alerts, command line and documentation.
 //!
 //! ```text
-//!   Definition (one per code, in `catalogue`)          observed by a check
+//!   Definition (one per code, in `catalogue`)          what a check saw
 //!        code, title, severity, why, remedy      +      values, objects
 //!                            └──────────► Finding ◄──────────┘
 //! ```
 //!
-//! The texts `seen` and `remedy` of a definition are templates: `{name}` stands for a value. A finding
-//! contains the filled-in texts, so its readers need no table. `why` has no placeholder, because alerts
-//! and documentation show it without values.
+//! A definition's texts are templates: `{name}` stands for a value of the case at hand. A finding
+//! carries them filled in, so whoever shows it needs no table.
 
 mod catalogue;
 
@@ -21,144 +20,209 @@ use serde::{Deserialize, Serialize};
 
 pub use catalogue::{CATALOGUE, codes};
 
-/// The base URL of the published documentation. A release sets `VDO_DOCS_URL` when it builds the binaries
-/// and the generated files.
-const DOCS_URL: Option<&str> = option_env!("VDO_DOCS_URL");
-
-/// How many objects a finding names; it counts the rest.
+/// How many objects a finding names; the rest are counted.
 pub const NAMED_OBJECTS: usize = 10;
 
-/// The severity of a finding. The most severe is the greatest.
+/// How bad a finding is. Ordered: the worst is the greatest.
 #[derive(
     JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum Severity {
     /// Good to know.
     Info,
-    /// It works now and can fail later.
+    /// Works now, may not later.
     Warning,
     /// Something does not work.
     Error,
-    /// To continue would make it worse; the next step waits until this is fixed.
+    /// Going on would make it worse; the next step waits until this is cured.
     Blocker,
 }
 
-/// An object that a finding is about.
+/// The class of an object a finding is about.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
-    /// The kind, for example `Node`, `Secret`, `VirtualMachine`, `Datastore`.
+    /// Kind, for example `Node`, `Secret`, `VirtualMachine`, `Datastore`.
     pub kind: String,
-    /// The name, with the namespace if it has one: `kube-system/vcenter-a`.
+    /// Name; with its namespace in front (`kube-system/vcenter-a`) where it has one.
     pub name: String,
-    /// The inventory path of a vSphere object.
+    /// Inventory path in vCenter, for objects there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
 impl Subject {
+    /// An object of Kubernetes.
     pub fn kubernetes(kind: &str, namespace: Option<&str>, name: &str) -> Self {
         let name = namespace.map_or_else(|| name.to_owned(), |ns| format!("{ns}/{name}"));
         Self { kind: kind.to_owned(), name, path: None }
     }
 
+    /// An object of vSphere.
     pub fn vsphere(kind: &str, name: &str, path: &str) -> Self {
         Self { kind: kind.to_owned(), name: name.to_owned(), path: Some(path.to_owned()) }
     }
 }
 
-/// A problem with its cause and its fix.
+/// Something an admin should know, with its cause and its cure.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// The stable code, for example `VDO-1203`; `vdoctl explain VDO-1203` explains it.
+    /// Stable code, for example `VDO-1203`; `vdoctl explain VDO-1203` says more.
     pub code: String,
-    /// The severity.
+    /// How bad it is.
     pub severity: Severity,
-    /// The problem in one line.
+    /// What is wrong, in one line.
     pub title: String,
-    /// What VDO observed, with names and values.
+    /// What was seen, with the names and values of this case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
     /// Why it matters.
     pub why: String,
-    /// The fix, step by step.
+    /// What to do, step by step.
     #[schemars(length(max = 16))]
     pub remedy: Vec<String>,
-    /// The first objects that the finding is about; `count` is the number of all objects.
+    /// What it is about: the first of them, `count` says how many there are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub objects: Vec<Subject>,
-    /// The number of objects that the finding is about.
+    /// How many objects it is about.
     #[serde(default)]
     pub count: i32,
-    /// Whether VDO can fix it, if `remediation` allows it.
+    /// Whether VDO can repair it, if `remediation` lets it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fixable: bool,
-    /// The code of the finding that causes this one. Fix that one, and this one clears.
+    /// Code of the finding this one follows from; cure that and this goes away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consequence_of: Option<String>,
-    /// When VDO first observed it.
+    /// When it was first seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// The acknowledgement in the spec that covers the finding.
+    /// Who accepted it for now, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<Acknowledgement>,
-    /// The documentation page: a URL, or a path in the source tree if the build has no documentation URL.
+    /// A page about it.
     pub link: String,
 }
 
-/// The acknowledgement of a finding.
+impl Finding {
+    /// `None` if another release of VDO wrote this finding and this one does not know its code.
+    pub fn definition(&self) -> Option<&'static Definition> {
+        Definition::of(&self.code)
+    }
+}
+
+/// A finding somebody decided to live with for a while.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Acknowledgement {
-    /// The reason that the spec gives.
+    /// Why.
     pub reason: String,
-    /// When the acknowledgement ends and VDO raises the finding again.
+    /// Until when; afterwards it is raised again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
 
-/// The fixed texts of one code.
+/// The subject area of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Theme {
+    Configuration,
+    Releases,
+    Nodes,
+    Vcenters,
+    Privileges,
+    Storage,
+    Drivers,
+    Zones,
+    Checks,
+    Operator,
+}
+
+impl Theme {
+    pub const ALL: [Self; 10] = [
+        Self::Configuration,
+        Self::Releases,
+        Self::Nodes,
+        Self::Vcenters,
+        Self::Privileges,
+        Self::Storage,
+        Self::Drivers,
+        Self::Zones,
+        Self::Checks,
+        Self::Operator,
+    ];
+
+    /// Its heading in the documentation.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Configuration => "Your configuration",
+            Self::Releases => "Catalog and choice of releases",
+            Self::Nodes => "Nodes and their VMs",
+            Self::Vcenters => "vCenters",
+            Self::Privileges => "Privileges of the vCenter account",
+            Self::Storage => "Storage",
+            Self::Drivers => "Drivers",
+            Self::Zones => "Zones and regions",
+            Self::Checks => "Checks and VDO's permissions",
+            Self::Operator => "The operator",
+        }
+    }
+
+    /// Whether the health checks report findings of this theme. The operator reports the others
+    /// while it plans.
+    pub fn is_checked(self) -> bool {
+        (Self::Nodes..=Self::Checks).contains(&self)
+    }
+}
+
+/// The drivers that a finding concerns: as a [`Severity::Blocker`], it blocks their installation and
+/// upgrade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concerns {
+    NoDriver,
+    CloudProvider,
+    StorageDriver,
+    BothDrivers,
+}
+
+/// What is always true of one kind of finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Definition {
-    /// A code is never reused for another problem.
+    /// Stable code; never used again for something else.
     pub code: &'static str,
-    /// The problem in one line, without values.
+    pub theme: Theme,
+    pub concerns: Concerns,
+    /// What is wrong, in one line, without values.
     pub title: &'static str,
-    /// The usual severity; a check can override it.
+    /// How bad it is, unless the case at hand says otherwise.
     pub severity: Severity,
-    /// A template.
+    /// What was seen, as a template.
     pub seen: &'static str,
-    /// Why it matters, without values: the effect that an admin notices.
+    /// Why it matters; what an admin notices if nothing is done.
     pub why: &'static str,
-    /// Templates, one per step.
+    /// What to do, step by step, as templates.
     pub remedy: &'static [&'static str],
-    /// Whether VDO can fix it.
+    /// Whether VDO can repair it.
     pub fixable: bool,
 }
 
 impl Definition {
+    /// The definition of a code.
     pub fn of(code: &str) -> Option<&'static Self> {
         CATALOGUE.iter().copied().find(|definition| definition.code == code)
     }
 
-    /// Starts a finding with this code.
+    /// Starts a finding of this kind.
     pub fn found(&'static self) -> Builder {
         Builder { definition: self, values: BTreeMap::new(), objects: Vec::new(), severity: None }
     }
 
-    /// The URL of its page in the published documentation, if the build knows where that is.
-    pub fn url(&self) -> Option<String> {
-        DOCS_URL.map(|base| format!("{}/findings/{}.html", base.trim_end_matches('/'), self.code))
-    }
-
-    /// Its page: the URL, else the path in the source tree.
+    /// The page about it.
     pub fn link(&self) -> String {
-        self.url().unwrap_or_else(|| format!("docs/findings/{}.md", self.code))
+        format!("{}/blob/main/docs/findings/{}.md", env!("CARGO_PKG_REPOSITORY"), self.code)
     }
 
-    /// The values that its texts need.
+    /// The values its texts need.
     pub fn placeholders(&self) -> Vec<&'static str> {
         let texts = self.remedy.iter().copied().chain([self.seen, self.why]);
         let mut names: Vec<&str> = texts.flat_map(placeholders).collect();
@@ -168,7 +232,7 @@ impl Definition {
     }
 }
 
-/// Builds a finding.
+/// A finding in the making.
 #[derive(Debug, Clone)]
 pub struct Builder {
     definition: &'static Definition,
@@ -178,33 +242,36 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Sets a value that the texts need. Never pass a secret: findings are public.
+    /// Gives a value its texts need. Never a secret: findings are shown everywhere.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.values.insert(name, value.into());
         self
     }
 
+    /// Names an object it is about.
     #[must_use]
     pub fn about(mut self, object: Subject) -> Self {
         self.objects.push(object);
         self
     }
 
+    /// Names all objects it is about.
     #[must_use]
     pub fn about_all(mut self, objects: impl IntoIterator<Item = Subject>) -> Self {
         self.objects.extend(objects);
         self
     }
 
+    /// Overrides how bad it is.
     #[must_use]
     pub fn severity(mut self, severity: Severity) -> Self {
         self.severity = Some(severity);
         self
     }
 
-    /// Sorts the objects, so that the same problem gives the same finding. A missing value shows as its
-    /// name in angle brackets.
+    /// The finding. Objects are sorted, so that the same fault gives the same finding; a value that
+    /// was not given shows as its name in angle brackets.
     pub fn build(mut self) -> Finding {
         self.objects.sort();
         self.objects.dedup();
@@ -235,8 +302,8 @@ fn placeholders(template: &'static str) -> impl Iterator<Item = &'static str> {
     template.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0))
 }
 
-/// Values that appear as one argument in commands. The other values are whole steps, lists of arguments,
-/// or names that need no quotes.
+/// Values that stand as one word in commands. Others are whole steps, lists of words, or names that can
+/// only be plain ones.
 const WORDS: [&str; 12] = [
     "address",
     "category",
@@ -252,7 +319,7 @@ const WORDS: [&str; 12] = [
     "vm",
 ];
 
-/// Quotes an argument for a shell, if it needs quotes.
+/// A word as a shell takes it: in quotes, if it would otherwise be read as something else.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-[]".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -261,7 +328,7 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Fills in a step. Values that can appear in a command are quoted where necessary.
+/// A step with its values: those that may stand in a command are quoted where they have to be.
 fn fill_step(template: &str, values: &BTreeMap<&'static str, String>) -> String {
     let word = |(name, value): (&&'static str, &String)| {
         let value = if WORDS.contains(name) { quoted(value) } else { value.clone() };
@@ -291,7 +358,7 @@ fn fill(template: &str, values: &BTreeMap<&'static str, String>) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn arguments_are_quoted_where_a_shell_needs_it() {
+    fn a_word_a_shell_would_split_or_eat_is_quoted() {
         for (word, safe) in [
             ("/DC0/vm/node-1", "/DC0/vm/node-1"),
             ("k8s@vsphere.local", "k8s@vsphere.local"),
@@ -306,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_contains_the_given_values() {
+    fn a_finding_carries_the_names_of_the_case_at_hand() {
         let finding = codes::CREDENTIALS_MISSING
             .found()
             .with("config", "vmware-system-vdo/vcenter-a")
@@ -319,11 +386,11 @@ mod tests {
             .build();
         assert_eq!(finding.count, 1);
         assert!(finding.remedy[0].contains("create secret generic vcenter-a"), "{finding:#?}");
-        assert!(finding.link.ends_with("VDO-1003.md") || finding.link.ends_with("VDO-1003.html"));
+        assert!(finding.link.ends_with("/docs/findings/VDO-1003.md"));
     }
 
     #[test]
-    fn a_finding_names_the_first_objects_and_counts_all() {
+    fn four_hundred_objects_are_one_finding_that_names_the_first() {
         let nodes =
             (0..400).rev().map(|n| Subject::kubernetes("Node", None, &format!("node-{n:03}")));
         let finding = CATALOGUE[0].found().about_all(nodes).build();
@@ -332,13 +399,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_value_shows_as_its_name() {
+    fn a_value_that_is_missing_is_seen_not_hidden() {
         let finding = codes::CREDENTIALS_MISSING.found().build();
         assert!(finding.seen.unwrap().contains("<secret>"));
     }
 
     #[test]
-    fn severities_are_ordered() {
+    fn severities_are_ordered_by_how_bad_they_are() {
         assert!(Severity::Blocker > Severity::Error && Severity::Warning > Severity::Info);
     }
 }

@@ -1,7 +1,7 @@
-//! Which finding follows from which.
+//! Causes and consequences among findings.
 //!
-//! Only causes are alarms. A consequence is still shown, marked with the code of its cause, because
-//! it may be what an admin notices first.
+//! Only causes raise alarms. VDO still shows a consequence, marked with the code of its cause, because an
+//! admin may notice it first.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,14 +9,11 @@ use api::finding::{Definition, codes};
 
 use crate::check::{Anchor, Hit};
 
-/// One finding follows from another.
 #[derive(Debug)]
 pub struct Cause {
-    /// What follows.
     pub effect: &'static Definition,
-    /// What it follows from.
     pub cause: &'static Definition,
-    /// What both must have in common; anything goes if absent.
+    /// Cause and effect must share an anchor of this kind; `None` means any pair matches.
     pub shares: Option<Anchor>,
 }
 
@@ -35,9 +32,9 @@ const VOLUME: Option<Anchor> = Some(Anchor::Volume);
 const DATASTORE: Option<Anchor> = Some(Anchor::Datastore);
 const HOST: Option<Anchor> = Some(Anchor::Host);
 
-/// The table. For one effect, the likelier cause stands first.
+/// For each effect, likelier causes come first.
 pub const CAUSES: &[Cause] = &[
-    // A vCenter that is away takes everything with it.
+    // An unreachable vCenter.
     follows(codes::CHECK_INCOMPLETE, codes::VCENTER_UNREACHABLE, VCENTER),
     follows(codes::CHECK_INCOMPLETE, codes::CERTIFICATE_DISTRUSTED, VCENTER),
     follows(codes::CHECK_INCOMPLETE, codes::LOGIN_REFUSED, VCENTER),
@@ -46,7 +43,7 @@ pub const CAUSES: &[Cause] = &[
     follows(codes::CHECK_INCOMPLETE, codes::RIGHTS_MISSING, None),
     follows(codes::ACCOUNT_LOCKED, codes::LOGIN_REFUSED, VCENTER),
     follows(codes::CERTIFICATE_DISTRUSTED, codes::CERTIFICATE_EXPIRING, VCENTER),
-    // A node the cloud provider could not initialise.
+    // The cloud provider could not initialise a node.
     follows(codes::NODE_UNINITIALIZED, codes::VM_NOT_FOUND, NODE),
     follows(codes::NODE_UNINITIALIZED, codes::VM_AMBIGUOUS, NODE),
     follows(codes::NODE_UNINITIALIZED, codes::VM_OUT_OF_SIGHT, NODE),
@@ -66,7 +63,7 @@ pub const CAUSES: &[Cause] = &[
     follows(codes::TOOLS_NOT_RUNNING, codes::VM_OFF, NODE),
     follows(codes::NODE_DELETION_RISK, codes::VM_OUT_OF_SIGHT, NODE),
     follows(codes::NODE_HOLDS_VOLUMES, codes::VM_OFF, NODE),
-    // A node the storage driver does not serve.
+    // The storage driver does not serve a node.
     follows(codes::CSI_NODE_MISSING, codes::NODE_FOREIGN, NODE),
     follows(codes::CSI_NODE_MISSING, codes::VM_NOT_FOUND, NODE),
     follows(codes::CSI_NODE_MISSING, codes::VM_AMBIGUOUS, NODE),
@@ -137,12 +134,12 @@ pub const CAUSES: &[Cause] = &[
     follows(codes::ZONE_WITHOUT_DATASTORE, codes::DATASTORE_DOWN, VCENTER),
     follows(codes::CLASS_DATASTORE_UNREACHABLE, codes::DATASTORE_DOWN, DATASTORE),
     follows(codes::VOLUME_UNREACHABLE, codes::DATASTORE_DOWN, DATASTORE),
-    // Without the right to see policies and volumes there seem to be none.
+    // Without the privilege to see policies and volumes, vCenter reports none.
     follows(codes::CLASS_POLICY_UNKNOWN, codes::PRIVILEGE_ROOT, VCENTER),
     follows(codes::VOLUME_NOT_IN_CNS, codes::PRIVILEGE_ROOT, None),
 ];
 
-/// For each hit, the code of the cause it follows from; the root of it, if causes have causes.
+/// Returns the code of the root cause for each hit.
 pub(crate) fn of(hits: &[&Hit]) -> Vec<Option<&'static str>> {
     let present = Present::of(hits);
     let direct: Vec<Option<&'static str>> = hits.iter().map(|hit| present.cause(hit)).collect();
@@ -154,7 +151,7 @@ pub(crate) fn of(hits: &[&Hit]) -> Vec<Option<&'static str>> {
     direct.into_iter().map(|cause| cause.map(|code| root(code, &above))).collect()
 }
 
-/// Climbs as long as every hit of the cause is itself a consequence.
+/// Follows the chain while every hit of the cause is itself a consequence.
 fn root(code: &'static str, above: &HashMap<&str, Option<&'static str>>) -> &'static str {
     let mut code = code;
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! What a check is, and where its results go.
+//! Checks and their results.
 
 use std::fmt;
 
@@ -7,40 +7,40 @@ use api::{
     finding::{Definition, Subject, codes},
 };
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::{
-    examination::{examine_node, examine_volume},
-    facts::{Known, Node, Volume},
-    view::{Found, View},
+    facts::{Known, Node, Vcenter, Volume},
+    view::{Found, NodeVm, View},
 };
 
-/// A check: a pure function from facts to hits.
+/// A pure function from facts to hits.
 ///
-/// Its scope decides how often it runs: a change of one node or volume runs the checks of that one
-/// object again, and those of the cluster that look at such objects.
+/// [`Run`] decides how often it runs: a change of one node or volume runs the checks of that object
+/// again, and the cluster-wide checks that read such objects.
 #[derive(Debug)]
 pub struct Check {
-    /// Its name: theme and file, for example `nodes/disk_uuid`.
+    /// Theme and file, for example `nodes/disk_uuid`.
     pub name: &'static str,
-    /// The findings it can give.
     pub gives: &'static [&'static Definition],
-    /// What it runs over.
     pub run: Run,
 }
 
 impl Check {
-    /// What it is about, in words: `disk uuid` of `nodes/disk_uuid`.
-    pub fn matter(&self) -> String {
+    /// The last part of the name in words: `disk uuid` for `nodes/disk_uuid`.
+    pub fn topic(&self) -> String {
         self.name.rsplit('/').next().unwrap_or(self.name).replace('_', " ")
     }
 
-    /// Whether it asks of a node's VM alone: then it is said once, for all of them, that a VM is not seen.
-    pub fn is_of_vms(&self) -> bool {
-        let more = ["nodes/provider_id", "nodes/deletion_risk", "storage/holders"];
+    /// Whether the check needs a node's VM. If the VM is unknown, `nodes/vm_found` reports that once for
+    /// all these checks.
+    pub fn needs_vm(&self) -> bool {
+        let more = ["nodes/provider_id", "nodes/deletion_risk", "storage/attached_vm"];
         matches!(self.run, Run::NodeVm(_)) || more.contains(&self.name)
     }
 
-    /// What it alone finds.
-    pub fn alone(&'static self, view: &View<'_>) -> Vec<Hit> {
+    /// Runs only this check.
+    pub fn hits(&'static self, view: &View<'_>) -> Vec<Hit> {
         let mut sink = Sink::default();
         if let Run::Cluster(_, run) = self.run {
             run(view, &mut sink);
@@ -55,72 +55,83 @@ impl Check {
     }
 }
 
-/// What a check runs over.
+/// Runs the checks of a node and its VM; ignores other checks.
+pub(crate) fn examine_node(view: &View<'_>, node: &Node, checks: &[&Check], sink: &mut Sink) {
+    let vm = view.node_vm(node);
+    for check in checks {
+        match (check.run, &vm) {
+            (Run::Node(run), _) => run(view, node, sink),
+            (Run::NodeVm(run), NodeVm::One(found)) => run(view, node, found, sink),
+            _ => {}
+        }
+    }
+}
+
+pub(crate) fn examine_volume(view: &View<'_>, volume: &Volume, checks: &[&Check], sink: &mut Sink) {
+    for check in checks {
+        if let Run::Volume(run) = check.run {
+            run(view, volume, sink);
+        }
+    }
+}
+
+/// The scope of a check.
 #[derive(Clone, Copy, Debug)]
 pub enum Run {
-    /// Everything, when one of the parts it reads has changed.
+    /// Runs on all facts, when one of the parts it reads has changed.
     Cluster(&'static [Part], fn(&View<'_>, &mut Sink)),
-    /// One node.
     Node(fn(&View<'_>, &Node, &mut Sink)),
-    /// One node and the one VM it runs on. Not run where the VM is not known.
+    /// Runs on a node and its VM, and not at all if the VM is unknown or ambiguous.
     NodeVm(fn(&View<'_>, &Node, &Found<'_>, &mut Sink)),
-    /// One volume.
     Volume(fn(&View<'_>, &Volume, &mut Sink)),
 }
 
-/// A part of the facts that changes often and one by one.
+/// A part of the facts whose objects change often and independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Nodes.
     Nodes,
-    /// VMs.
     Vms,
-    /// Volumes, attachments and claims.
+    /// Includes attachments and claims.
     Volumes,
     /// Pods and workloads of the drivers.
     Pods,
 }
 
-/// What a hit stands in relation to; a cause and its effect are matched by it.
+/// An object that relates hits: a cause and its effect must share an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Anchor {
-    /// A vCenter, by the name of its object.
+    /// By the name of its VsphereCloudConfig.
     Vcenter,
-    /// A node.
     Node,
-    /// A driver, `CPI` or `CSI`.
+    /// `CPI` or `CSI`.
     Driver,
-    /// A volume, by handle.
+    /// By handle.
     Volume,
     /// A tag category.
     Category,
-    /// A datastore, by URL.
+    /// By URL.
     Datastore,
     /// An ESXi host, by inventory path.
     Host,
 }
 
-/// One object with one fault. Many of them become one finding.
+/// One fault of one object. A finding combines many hits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// What is wrong.
     pub definition: &'static Definition,
-    /// With what.
     pub subject: Subject,
-    /// Values all objects of one finding have in common.
+    /// Template values that all objects of one finding share.
     pub shared: Vec<(&'static str, String)>,
-    /// Values of this object.
+    /// Template values of this object.
     pub own: Vec<(&'static str, String)>,
-    /// Where it belongs.
     pub anchors: Vec<(Anchor, String)>,
-    /// Codes of findings that would explain it.
+    /// Codes of findings that explain this hit if they are present.
     pub because: Vec<&'static str>,
-    /// How bad it is, if not as bad as its definition says.
+    /// Overrides the severity of the definition.
     pub severity: Option<Severity>,
 }
 
 impl Hit {
-    /// A fault of one object.
     pub fn new(definition: &'static Definition, subject: Subject) -> Self {
         Self {
             definition,
@@ -133,14 +144,12 @@ impl Hit {
         }
     }
 
-    /// A fault of a node.
-    pub fn of_node(definition: &'static Definition, node: &Node) -> Self {
+    pub fn for_node(definition: &'static Definition, node: &Node) -> Self {
         let subject = Subject::kubernetes("Node", None, &node.name);
         Self::new(definition, subject).with("node", &node.name).node(&node.name)
     }
 
-    /// A fault of a node's VM.
-    pub fn of_vm(definition: &'static Definition, node: &Node, found: &Found<'_>) -> Self {
+    pub fn for_vm(definition: &'static Definition, node: &Node, found: &Found<'_>) -> Self {
         let subject = Subject::vsphere("VirtualMachine", &found.vm.name, &found.vm.path);
         Self::new(definition, subject)
             .with("node", &node.name)
@@ -149,7 +158,7 @@ impl Hit {
             .vcenter(&found.vcenter.name)
     }
 
-    /// Gives a value of this object.
+    /// Sets a template value of this object.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "callers pass numbers and texts alike")]
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
@@ -157,8 +166,8 @@ impl Hit {
         self
     }
 
-    /// Gives a value all objects of one finding have in common. Different values make different
-    /// findings.
+    /// Sets a template value that all objects of one finding share. Hits with different values become
+    /// different findings.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "callers pass numbers and texts alike")]
     pub fn shared(mut self, name: &'static str, value: impl ToString) -> Self {
@@ -166,39 +175,34 @@ impl Hit {
         self
     }
 
-    /// Says where it belongs.
     #[must_use]
     pub fn at(mut self, anchor: Anchor, name: &str) -> Self {
         self.anchors.push((anchor, name.to_owned()));
         self
     }
 
-    /// It belongs to a node.
     #[must_use]
     pub fn node(self, name: &str) -> Self {
         self.at(Anchor::Node, name)
     }
 
-    /// It belongs to a vCenter.
     #[must_use]
     pub fn vcenter(self, name: &str) -> Self {
         self.at(Anchor::Vcenter, name)
     }
 
-    /// It belongs to a driver.
     #[must_use]
     pub fn driver(self, name: &str) -> Self {
         self.at(Anchor::Driver, name)
     }
 
-    /// Names findings that, where they are present, explain this one.
+    /// Adds codes of findings that explain this hit if they are present.
     #[must_use]
     pub fn because(mut self, codes: impl IntoIterator<Item = &'static str>) -> Self {
         self.because.extend(codes);
         self
     }
 
-    /// Overrides how bad it is.
     #[must_use]
     pub fn severity(mut self, severity: Severity) -> Self {
         self.severity = Some(severity);
@@ -206,21 +210,34 @@ impl Hit {
     }
 }
 
-/// Where checks put what they find.
+/// Collects the results of checks.
 #[derive(Debug, Default)]
 pub struct Sink {
-    /// What was found so far.
     pub hits: Vec<Hit>,
+    /// The earliest moment at which time alone changes an answer.
+    pub recheck_at: Option<Timestamp>,
 }
 
 impl Sink {
-    /// Adds a hit.
     pub fn raise(&mut self, hit: Hit) {
         self.hits.push(hit);
     }
 
-    /// Records that a question could not be answered. Never silent: a check that cannot run is a
-    /// finding itself.
+    /// Schedules another run `seconds` after `moment`, if that is in the future.
+    ///
+    /// A check calls this for every threshold that it compares with the current time.
+    pub fn recheck(&mut self, view: &View<'_>, moment: Timestamp, seconds: i64) {
+        // Checks compare whole seconds, some inclusively: one second later, every comparison flips.
+        let at = moment.saturating_add(SignedDuration::from_secs(seconds + 1));
+        if let Ok(at) = at
+            && at > view.facts.now
+            && self.recheck_at.is_none_or(|known| at < known)
+        {
+            self.recheck_at = Some(at);
+        }
+    }
+
+    /// Records that a check could not answer a question, which is a finding of its own.
     ///
     /// `question` completes "Cannot tell ...", for example "whether worker-1 sees its disks' ids".
     pub fn cannot_tell(
@@ -237,7 +254,7 @@ impl Sink {
         &mut self.hits[last]
     }
 
-    /// The fact, or a record that the question could not be answered.
+    /// Returns the fact, or records that the question has no answer.
     pub fn need<'f, T>(
         &mut self,
         fact: &'f Known<T>,
@@ -253,27 +270,27 @@ impl Sink {
         }
     }
 
-    /// As [`Sink::need_of`], for what is good to know and takes more rights than the drivers need: that
-    /// it is unknown is said, and nobody is alarmed.
-    pub fn would_like<'f, T>(
+    /// Like [`Sink::need_from_vcenter`], but with severity Info: the fact needs more privileges than the
+    /// drivers do, so most accounts cannot read it.
+    pub fn prefer_from_vcenter<'f, T>(
         &mut self,
         fact: &'f Known<T>,
-        vcenter: &crate::facts::Vcenter,
+        vcenter: &Vcenter,
         question: impl fmt::Display,
     ) -> Option<&'f T> {
-        let found = self.need_of(fact, vcenter, question);
+        let found = self.need_from_vcenter(fact, vcenter, question);
         if let (None, Some(hit)) = (found, self.hits.last_mut()) {
             hit.severity = Some(Severity::Info);
         }
         found
     }
 
-    /// As [`Sink::need`], for a fact of a vCenter: what is unknown because that vCenter is away is
-    /// then shown as a consequence of it.
-    pub fn need_of<'f, T>(
+    /// Like [`Sink::need`], for a fact of a vCenter: if that vCenter is unreachable, the unknown fact
+    /// becomes a consequence of that.
+    pub fn need_from_vcenter<'f, T>(
         &mut self,
         fact: &'f Known<T>,
-        vcenter: &crate::facts::Vcenter,
+        vcenter: &Vcenter,
         question: impl fmt::Display,
     ) -> Option<&'f T> {
         match fact {

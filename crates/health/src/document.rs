@@ -1,25 +1,23 @@
-//! The pages under `docs/findings`: one per code, an index by theme and by what the drivers say.
+//! Generates the pages under `docs/findings`: one per code, and an index by theme and by message.
 //!
-//! All of it comes from the catalogue, the table of messages, the table of causes and the table of
-//! privileges; background that helps is kept beside this file and put into its page.
+//! The content comes from the catalogue, the messages, the causes and the privileges. The files in
+//! `background` explain some findings in more detail.
 
 use api::{
     Severity,
-    finding::{CATALOGUE, Definition},
+    finding::{CATALOGUE, Definition, Theme},
 };
 
 use crate::{causes::CAUSES, messages, privileges};
 
-/// A file of the documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its path below the repository.
+    /// Relative to the root of the repository.
     pub path: String,
-    /// What is in it.
     pub text: String,
 }
 
-/// Background by code, for findings whose cause needs more than a paragraph.
+/// By code, for findings whose cause needs more than a paragraph.
 const BACKGROUND: &[(&str, &str)] = &[
     ("VDO-1203", include_str!("background/disk_uuid.md")),
     ("VDO-1227", include_str!("background/node_deletion.md")),
@@ -28,20 +26,6 @@ const BACKGROUND: &[(&str, &str)] = &[
     ("VDO-1512", include_str!("background/cluster_id.md")),
     ("VDO-1605", include_str!("background/start_order.md")),
     ("VDO-1702", include_str!("background/zones.md")),
-];
-
-/// Codes by theme: how they begin, and the theme's name.
-const THEMES: &[(&str, &str)] = &[
-    ("VDO-10", "The objects you write"),
-    ("VDO-11", "Catalog and choice of releases"),
-    ("VDO-12", "Nodes and their VMs"),
-    ("VDO-13", "vCenters"),
-    ("VDO-14", "Privileges"),
-    ("VDO-15", "Storage"),
-    ("VDO-16", "Drivers"),
-    ("VDO-17", "Zones and regions"),
-    ("VDO-18", "What VDO may do"),
-    ("VDO-19", "The operator"),
 ];
 
 /// All files, in a stable order.
@@ -56,7 +40,6 @@ pub fn files() -> Vec<File> {
     files
 }
 
-/// The page of a finding.
 pub fn page(definition: &Definition) -> String {
     let mut parts = vec![
         format!("# {}: {}\n", definition.code, definition.title),
@@ -67,13 +50,13 @@ pub fn page(definition: &Definition) -> String {
     ];
     if definition.fixable {
         parts.push(
-            "`spec.remediation` of the VDOConfig decides whether VDO repairs this by itself, proposes the\n\
+            "`spec.remediation` of the VDOConfig decides whether VDO repairs this automatically, proposes the\n\
              repair, or leaves it to you.\n"
                 .to_owned(),
         );
     }
     parts.extend(background(definition).map(|text| format!("## Background\n\n{text}\n")));
-    parts.extend(spoken(definition));
+    parts.extend(driver_messages(definition));
     parts.extend(related(definition));
     parts.push("[All findings](README.md)\n".to_owned());
     parts.join("\n")
@@ -87,20 +70,20 @@ pub fn background(definition: &Definition) -> Option<&'static str> {
 
 pub fn severity(severity: Severity) -> &'static str {
     match severity {
-        Severity::Blocker => "Blocker: installing and upgrading wait until this is cured",
+        Severity::Blocker => "Blocker: VDO installs and upgrades nothing until this is fixed",
         Severity::Error => "Error: something does not work",
         Severity::Warning => "Warning: works now, may not later",
         Severity::Info => "Info: good to know",
     }
 }
 
-/// A template with its values as words in italics. Angle brackets would vanish from the page.
+/// Shows placeholders in italics and escapes angle brackets, which Markdown would drop.
 fn template(text: &str) -> String {
     let safe = text.replace('<', "&lt;").replace('>', "&gt;");
     safe.replace(['{', '}'], "*")
 }
 
-/// The steps; commands as code, the words after three blanks as text.
+/// Formats commands as code. Three blanks separate a command from its explanation.
 fn steps(definition: &Definition) -> String {
     let code = |text: &str| text.replace('{', "<").replace('}', ">");
     let step = |(n, step): (usize, &&str)| {
@@ -117,12 +100,11 @@ fn steps(definition: &Definition) -> String {
     definition.remedy.iter().enumerate().map(step).collect()
 }
 
-/// What the drivers say when this is the cause.
-fn spoken(definition: &Definition) -> Option<String> {
+fn driver_messages(definition: &Definition) -> Option<String> {
     let rows: String = messages::behind(definition.code)
         .map(|message| format!("- `{}`\n  {}.\n", message.words, capital(message.meaning)))
         .collect();
-    (!rows.is_empty()).then(|| format!("## Messages it may be behind\n\n{rows}"))
+    (!rows.is_empty()).then(|| format!("## Messages it can cause\n\n{rows}"))
 }
 
 fn related(definition: &Definition) -> Option<String> {
@@ -134,40 +116,42 @@ fn related(definition: &Definition) -> Option<String> {
         (causes.map(link).collect(), effects.map(link).collect());
     let mut text = String::new();
     if !causes.is_empty() {
-        text = format!("## It may follow from\n\n{causes}");
+        text = format!("## Possible causes\n\n{causes}");
     }
     if !effects.is_empty() {
         let gap = if text.is_empty() { "" } else { "\n" };
-        text = format!("{text}{gap}## What may follow from it\n\n{effects}");
+        text = format!("{text}{gap}## Possible consequences\n\n{effects}");
     }
     (!text.is_empty()).then_some(text)
 }
 
+/// Capitalises the first letter, except in names that start in lower case.
 pub fn capital(text: &str) -> String {
+    if ["vCenter", "vSphere", "vSAN"].iter().any(|name| text.starts_with(name)) {
+        return text.to_owned();
+    }
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The index: by theme, and by what the drivers say.
 pub fn index() -> String {
     let mut parts = vec![
         "# Findings\n\n\
-         Everything VDO can find wrong, by code. Looking for a message from a log? Search this page for\n\
-         its words; [the list by message](#by-message) is at the end. What the vCenter account needs is\n\
-         in [privileges](privileges.md). These pages are generated; do not edit them.\n"
+         Every problem VDO can report, by code. To look up a log message, search this page for its text;\n\
+         [the list by message](#by-message) is at the end. [Privileges](privileges.md) lists the privileges\n\
+         of the vCenter account. These pages are generated; do not edit them.\n"
             .to_owned(),
     ];
-    for (prefix, theme) in THEMES {
-        let rows = CATALOGUE.iter().filter(|definition| definition.code.starts_with(prefix));
+    for theme in Theme::ALL {
+        let rows = CATALOGUE.iter().filter(|definition| definition.theme == theme);
         let row = |d: &&Definition| {
             format!("| [{code}]({code}.md) | {:?} | {} |\n", d.severity, d.title, code = d.code)
         };
         let rows: String = rows.map(row).collect();
-        if !rows.is_empty() {
-            parts.push(format!(
-                "## {theme}\n\n| code | severity | finding |\n|---|---|---|\n{rows}"
-            ));
-        }
+        parts.push(format!(
+            "## {}\n\n| code | severity | finding |\n|---|---|---|\n{rows}",
+            theme.title()
+        ));
     }
     let mut known: Vec<&messages::Message> = messages::MESSAGES.iter().collect();
     known.sort_by_key(|message| message.words.to_lowercase());
@@ -190,7 +174,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_a_page_that_says_what_why_and_what_to_do() {
+    fn vcenter_keeps_its_spelling_at_the_start_of_a_sentence() {
+        assert_eq!(capital("vCenter is overloaded"), "vCenter is overloaded");
+        assert_eq!(capital("the account is locked"), "The account is locked");
+        assert!(!files().iter().any(|file| file.text.contains("VCenter ")));
+    }
+
+    #[test]
+    fn every_code_has_a_page_with_cause_and_fix() {
         let files = files();
         for definition in CATALOGUE {
             let path = format!("docs/findings/{}.md", definition.code);
@@ -208,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn pasting_a_message_into_the_index_finds_its_page() {
+    fn the_index_links_every_message_to_its_page() {
         let index = index();
         for message in messages::MESSAGES {
             let row = index.lines().find(|line| line.contains(message.words));
@@ -218,17 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn every_theme_and_every_background_belongs_to_codes_that_exist() {
-        for definition in CATALOGUE {
-            assert!(THEMES.iter().any(|(prefix, _)| definition.code.starts_with(prefix)));
-        }
+    fn every_background_belongs_to_an_existing_code() {
         for (code, _) in BACKGROUND {
             assert!(Definition::of(code).is_some(), "{code}");
         }
     }
 
     #[test]
-    fn the_committed_pages_are_those_the_catalogue_gives() {
+    fn the_committed_pages_are_up_to_date() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         for file in files() {
             let committed = std::fs::read_to_string(format!("{root}/{}", file.path));

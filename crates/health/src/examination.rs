@@ -1,52 +1,55 @@
-//! The checks run over facts, wholly once and then only where something changed.
+//! Runs all checks once, then only those that a change affects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+
 use crate::{
-    check::{Check, Hit, Part, Run, Sink},
+    check::{Hit, Part, Run, Sink, examine_node, examine_volume},
     checks,
     facts::{Facts, Node, Vm, Volume},
     index::{self, Index, VmRef},
     report::Report,
-    view::{NodeVm, View},
+    view::View,
 };
 
-/// Facts with everything that was found in them.
+/// Facts and the results of all checks on them.
 ///
-/// Costs: [`Examination::of`] grows with the facts; [`Examination::change`] with the objects that
-/// were touched, plus one pass of those cluster-wide checks that look at such objects.
+/// The cost of [`Examination::of`] grows with the facts. The cost of [`Examination::change`] grows with
+/// the touched objects, plus one pass of the cluster-wide checks that read such objects.
 #[derive(Debug)]
 pub struct Examination {
     facts: Facts,
     index: Index,
-    /// Hits of the cluster-wide checks, by their place in [`checks::all`].
-    cluster: Vec<Vec<Hit>>,
-    nodes: BTreeMap<String, Vec<Hit>>,
-    volumes: BTreeMap<String, Vec<Hit>>,
+    /// Results of the cluster-wide checks, by their position in [`checks::all`].
+    cluster: Vec<Sink>,
+    /// Only nodes with results.
+    nodes: BTreeMap<String, Sink>,
+    /// Only volumes with results.
+    volumes: BTreeMap<String, Sink>,
 }
 
-/// What a change touched.
+/// The objects that a change affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touched {
-    /// One VM: changed, appeared or went.
+    /// One VM changed, appeared or disappeared.
     Vm(VmRef),
-    /// One host: state or datastores, not what stands above it.
+    /// State or datastores of one host changed, but not its ancestors.
     Host {
-        /// Name of the vCenter's object.
+        /// Name of the VsphereCloudConfig.
         vcenter: String,
-        /// Reference of the host.
+        /// Managed object id of the host.
         host: String,
     },
-    /// One node, by name.
+    /// By name.
     Node(String),
-    /// One volume, by handle.
+    /// By handle.
     Volume(String),
-    /// Attachments that are not finished, and claims that wait.
+    /// Unfinished attachments and pending claims.
     Waiting,
-    /// Pods and workloads of the drivers: their states. A driver that appears, goes or changes its
-    /// release is [`Touched::Everything`].
+    /// States of the drivers' pods and workloads. A driver that appears, disappears or changes its
+    /// release needs [`Touched::Everything`].
     Pods,
-    /// Anything.
     Everything,
 }
 
@@ -57,7 +60,7 @@ impl Examination {
         let mut examination = Self {
             facts,
             index,
-            cluster: checks::all().iter().map(|_| Vec::new()).collect(),
+            cluster: checks::all().iter().map(|_| Sink::default()).collect(),
             nodes: BTreeMap::new(),
             volumes: BTreeMap::new(),
         };
@@ -65,25 +68,21 @@ impl Examination {
         examination
     }
 
-    /// The facts.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The facts, without what was found in them.
     pub fn into_facts(self) -> Facts {
         self.facts
     }
 
-    /// The facts as the checks see them.
     pub fn view(&self) -> View<'_> {
         View { facts: &self.facts, index: &self.index }
     }
 
-    /// Changes the facts and runs what depends on the change.
+    /// Changes the facts and runs the affected checks.
     ///
-    /// `edit` must change nothing beyond what `touched` says; with [`Touched::Everything`] it may
-    /// change anything.
+    /// `edit` must change only the objects named by `touched`, and `Facts::now`.
     pub fn change(&mut self, touched: &Touched, edit: impl FnOnce(&mut Facts)) {
         match touched {
             Touched::Vm(at) => self.change_vm(at, edit),
@@ -101,7 +100,7 @@ impl Examination {
             }
             Touched::Pods => {
                 edit(&mut self.facts);
-                // What is found about nodes does not depend on pods, what is said about them does.
+                // Hits of nodes do not depend on pods, but their texts do.
                 let nodes: Vec<String> = self.nodes.keys().cloned().collect();
                 self.run_nodes(&nodes);
                 self.run_cluster(&[Part::Pods]);
@@ -114,15 +113,24 @@ impl Examination {
         }
     }
 
-    /// What was found, brought together.
     pub fn report(&self) -> Report<'_> {
         Report::of(self.hits(), &self.facts)
     }
 
-    /// What was found, one by one.
     pub fn hits(&self) -> impl Iterator<Item = &Hit> {
-        let hits = self.cluster.iter().chain(self.nodes.values()).chain(self.volumes.values());
-        hits.flatten()
+        self.results().flat_map(|sink| &sink.hits)
+    }
+
+    /// The earliest moment at which time alone changes an answer, if no fact changes before.
+    pub fn recheck_at(&self) -> Option<Timestamp> {
+        let checks = self.results().filter_map(|sink| sink.recheck_at);
+        let acknowledged = self.facts.operator.acknowledged.iter();
+        let ends = acknowledged.filter_map(|a| a.until).filter(|until| *until > self.facts.now);
+        checks.chain(ends).min()
+    }
+
+    fn results(&self) -> impl Iterator<Item = &Sink> {
+        self.cluster.iter().chain(self.nodes.values()).chain(self.volumes.values())
     }
 
     fn change_vm(&mut self, at: &VmRef, edit: impl FnOnce(&mut Facts)) {
@@ -199,27 +207,26 @@ impl Examination {
     fn run_all(&mut self) {
         self.run_cluster(&[]);
         let view = self.view();
-        let nodes = view.nodes().map(|node| (&node.name, hits_of_node(&view, node)));
-        let nodes = nodes.filter(|(_, hits)| !hits.is_empty());
-        let nodes: BTreeMap<String, Vec<Hit>> =
-            nodes.map(|(name, hits)| (name.clone(), hits)).collect();
-        let volumes = self.facts.storage.volumes.get().into_iter().flatten();
-        let volumes = volumes.map(|(handle, volume)| (handle, hits_of_volume(&view, volume)));
-        let volumes = volumes.filter(|(_, hits)| !hits.is_empty());
-        let volumes: BTreeMap<String, Vec<Hit>> =
-            volumes.map(|(handle, hits)| (handle.clone(), hits)).collect();
+        let mut nodes = BTreeMap::new();
+        for node in view.nodes() {
+            put(&mut nodes, &node.name, Some(results_of_node(&view, node)));
+        }
+        let mut volumes = BTreeMap::new();
+        for (handle, volume) in self.facts.storage.volumes.get().into_iter().flatten() {
+            put(&mut volumes, handle, Some(results_of_volume(&view, volume)));
+        }
         self.nodes = nodes;
         self.volumes = volumes;
     }
 
-    /// Runs the cluster-wide checks that read one of these parts; all if none is named.
+    /// Runs the cluster-wide checks that read one of these parts, or all of them if `touched` is empty.
     fn run_cluster(&mut self, touched: &[Part]) {
         for (place, check) in checks::all().iter().enumerate() {
             let Run::Cluster(reads, run) = check.run else { continue };
             if touched.is_empty() || touched.iter().any(|part| reads.contains(part)) {
                 let mut sink = Sink::default();
                 run(&self.view(), &mut sink);
-                self.cluster[place] = sink.hits;
+                self.cluster[place] = sink;
             }
         }
     }
@@ -227,55 +234,112 @@ impl Examination {
     fn run_nodes(&mut self, names: &[String]) {
         for name in names {
             let stored = self.stored_node(name);
-            let hits = stored.map_or_else(Vec::new, |node| hits_of_node(&self.view(), node));
-            put(&mut self.nodes, name, hits);
+            let results = stored.map(|node| results_of_node(&self.view(), node));
+            put(&mut self.nodes, name, results);
         }
     }
 
     fn run_volumes(&mut self, handles: &[String]) {
         for handle in handles {
             let stored = self.stored_volume(handle);
-            let hits = stored.map_or_else(Vec::new, |volume| hits_of_volume(&self.view(), volume));
-            put(&mut self.volumes, handle, hits);
+            let results = stored.map(|volume| results_of_volume(&self.view(), volume));
+            put(&mut self.volumes, handle, results);
         }
     }
 }
 
-fn hits_of_node(view: &View<'_>, node: &Node) -> Vec<Hit> {
+fn results_of_node(view: &View<'_>, node: &Node) -> Sink {
     let mut sink = Sink::default();
     examine_node(view, node, checks::of_nodes(), &mut sink);
-    sink.hits
+    sink
 }
 
-fn hits_of_volume(view: &View<'_>, volume: &Volume) -> Vec<Hit> {
+fn results_of_volume(view: &View<'_>, volume: &Volume) -> Sink {
     let mut sink = Sink::default();
     examine_volume(view, volume, checks::of_volumes(), &mut sink);
-    sink.hits
+    sink
 }
 
-fn put(table: &mut BTreeMap<String, Vec<Hit>>, key: &str, hits: Vec<Hit>) {
-    if hits.is_empty() {
-        table.remove(key);
-    } else {
-        table.insert(key.to_owned(), hits);
+fn put(table: &mut BTreeMap<String, Sink>, key: &str, results: Option<Sink>) {
+    match results.filter(|sink| !sink.hits.is_empty() || sink.recheck_at.is_some()) {
+        Some(sink) => table.insert(key.to_owned(), sink),
+        None => table.remove(key),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::{
+        facts::{Acknowledged, Known, Reach},
+        shortcuts::Shortcuts,
+        testing::healthy,
+    };
+
+    fn recheck_after(change: impl FnOnce(&mut Facts)) -> Option<i64> {
+        let mut facts = healthy();
+        // A healthy controller renews its lease long before it expires.
+        facts.cluster.leases = Vec::new().into();
+        let usual = until_certificates_expire(&facts);
+        change(&mut facts);
+        let now = facts.now;
+        let at = Examination::of(facts).recheck_at()?.duration_since(now).as_secs();
+        (at < usual).then_some(at)
     }
-}
 
-pub(crate) fn examine_node(view: &View<'_>, node: &Node, checks: &[&Check], sink: &mut Sink) {
-    let vm = view.node_vm(node);
-    for check in checks {
-        match (check.run, &vm) {
-            (Run::Node(run), _) => run(view, node, sink),
-            (Run::NodeVm(run), NodeVm::One(found)) => run(view, node, found, sink),
-            _ => {}
-        }
+    /// Seconds until a certificate of the healthy sample is about to expire.
+    fn until_certificates_expire(facts: &Facts) -> i64 {
+        let at = Examination::of(facts.clone()).recheck_at();
+        at.map_or(i64::MAX, |at| at.duration_since(facts.now).as_secs())
     }
-}
 
-pub(crate) fn examine_volume(view: &View<'_>, volume: &Volume, checks: &[&Check], sink: &mut Sink) {
-    for check in checks {
-        if let Run::Volume(run) = check.run {
-            run(view, volume, sink);
-        }
+    #[test]
+    fn time_alone_changes_an_answer_when_a_grace_period_ends() {
+        let ago = |facts: &Facts, seconds| facts.now - SignedDuration::from_secs(seconds);
+        assert_eq!(recheck_after(|_| {}), None);
+        let new_node = |facts: &mut Facts| facts.node("worker-1").created = ago(facts, 20);
+        assert_eq!(recheck_after(new_node), Some(101));
+        let down = |facts: &mut Facts| {
+            facts.node("worker-1").ready = false;
+            facts.node("worker-1").ready_since = ago(facts, 60);
+        };
+        assert_eq!(recheck_after(down), Some(301));
+        let unreachable = |facts: &mut Facts| {
+            facts.vcenter().since = ago(facts, 20);
+            facts.vcenter().reach = Reach::NoAnswer { reason: "timed out".into() }.into();
+        };
+        assert_eq!(recheck_after(unreachable), Some(101));
+        let expires = |facts: &mut Facts| {
+            facts.vcenter().password_expires = Known::Known(Some(ago(facts, -3600)));
+        };
+        assert_eq!(recheck_after(expires), Some(3601));
+        let accepted = |facts: &mut Facts| {
+            let until = Some(ago(facts, -600));
+            facts.operator.acknowledged = vec![Acknowledged { until, ..Acknowledged::default() }];
+        };
+        assert_eq!(recheck_after(accepted), Some(600));
+        let rollout = |facts: &mut Facts| {
+            facts.storage_driver().workloads[1].ready -= 1;
+            facts.storage_driver().workloads[1].changing = true;
+        };
+        assert_eq!(recheck_after(rollout), Some(31));
+    }
+
+    #[test]
+    fn a_change_of_one_node_updates_the_next_check() {
+        let mut examination = Examination::of(healthy());
+        let usual = examination.recheck_at();
+        let created = examination.facts().now;
+        examination.change(&Touched::Node("worker-1".into()), |facts| {
+            facts.node("worker-1").created = created;
+        });
+        let at = examination.recheck_at().map(|at| at.duration_since(created).as_secs());
+        assert_eq!(at, Some(121));
+        examination.change(&Touched::Node("worker-1".into()), |facts| {
+            facts.node("worker-1").created = Timestamp::UNIX_EPOCH;
+        });
+        assert_eq!(examination.recheck_at(), usual);
     }
 }

@@ -1,19 +1,19 @@
-//! What is looked up often, kept ready.
+//! Look-up tables over the facts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::facts::{Facts, Node, Vm, Volume};
 
-/// A VM by its vCenter and reference.
+/// Identifies a VM.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VmRef {
-    /// Name of the vCenter's object.
+    /// Name of the VsphereCloudConfig.
     pub vcenter: String,
-    /// Reference of the VM there.
+    /// Managed object id of the VM.
     pub vm: String,
 }
 
-/// Look-up tables over [`Facts`]. Kept up to date one object at a time.
+/// Look-up tables over [`Facts`], updated one object at a time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Index {
     vms_by_uuid: HashMap<String, Vec<VmRef>>,
@@ -28,26 +28,25 @@ pub struct Index {
     census: Census,
 }
 
-/// What a node adds to the census.
+/// A node's contribution to the [`Census`].
 #[derive(Clone, Debug, PartialEq)]
 struct Bound {
     host: (String, String),
     tracked: Option<bool>,
 }
 
-/// What the VMs of all nodes come to, counted as they come and go.
+/// Counts over the VMs of all nodes, updated with every change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Census {
-    /// How many nodes run on each host, by vCenter and reference of the host.
+    /// How many nodes run on each host, by vCenter and managed object id of the host.
     pub hosts: BTreeMap<(String, String), u32>,
-    /// Nodes whose VM tracks changed blocks.
+    /// Nodes whose VM has changed block tracking on.
     pub tracked: BTreeSet<String>,
-    /// Nodes whose VM does not.
+    /// Nodes whose VM has it off.
     pub untracked: BTreeSet<String>,
 }
 
 impl Index {
-    /// The tables of these facts.
     pub fn of(facts: &Facts) -> Self {
         let mut index = Self::default();
         for (vcenter, known) in &facts.vcenters {
@@ -67,17 +66,16 @@ impl Index {
         index
     }
 
-    /// The VMs a node may run on: one if all is well.
+    /// The VMs with the node's uuid; usually one.
     pub fn vms_of(&self, node: &str) -> &[VmRef] {
         list(&self.vms, node)
     }
 
-    /// What the VMs of all nodes come to.
     pub fn census(&self) -> &Census {
         &self.census
     }
 
-    /// Looks up the VM of a node anew.
+    /// Looks up the VM of a node again.
     pub(crate) fn bind(&mut self, facts: &Facts, name: &str) {
         self.vms.remove(name);
         if let Some(bound) = self.bound.remove(name) {
@@ -96,7 +94,7 @@ impl Index {
         let found = uuids(node).into_iter().map(|uuid| self.vms_with_uuid(&uuid));
         let Some(found) = found.into_iter().find(|found| !found.is_empty()) else { return };
         let mut found = found.to_vec();
-        // Two objects may lead to one vCenter, each with a user of its own: its VM is one VM.
+        // Two VsphereCloudConfigs may name one vCenter with different users: count its VM once.
         let mut seen = BTreeSet::new();
         found.retain(|at| {
             let address = facts.vcenters.get(&at.vcenter).map(|vcenter| vcenter.address.clone());
@@ -117,37 +115,34 @@ impl Index {
         self.vms.insert(name.to_owned(), found);
     }
 
-    /// VMs with a BIOS uuid.
     pub fn vms_with_uuid(&self, uuid: &str) -> &[VmRef] {
         list(&self.vms_by_uuid, &uuid.to_ascii_lowercase())
     }
 
-    /// VMs whose guest has a name.
+    /// VMs whose guest has this host name.
     pub fn vms_with_guest_name(&self, name: &str) -> &[VmRef] {
         list(&self.vms_by_guest_name, &name.to_ascii_lowercase())
     }
 
-    /// VMs a volume is attached to.
     pub fn vms_with_volume(&self, handle: &str) -> &[VmRef] {
         list(&self.vms_by_volume, handle)
     }
 
-    /// VMs on a host.
     pub fn vms_on_host(&self, vcenter: &str, host: &str) -> &[VmRef] {
         list(&self.vms_by_host, &host_key(vcenter, host))
     }
 
-    /// Nodes that may run on a VM with a BIOS uuid, or are registered under it.
+    /// Nodes that may run on a VM with this BIOS uuid, or are registered with it.
     pub fn nodes_with_uuid(&self, uuid: &str) -> &[String] {
         list(&self.nodes_by_uuid, &uuid.to_ascii_lowercase())
     }
 
-    /// Nodes whose name a guest has.
+    /// Nodes with the host name of a guest.
     pub fn nodes_with_guest_name(&self, name: &str) -> &[String] {
         list(&self.nodes_by_name, &name.to_ascii_lowercase())
     }
 
-    /// Handles of the volumes Kubernetes has on a node.
+    /// Handles of the volumes that Kubernetes has attached to a node.
     pub fn volumes_on_node(&self, node: &str) -> &[String] {
         list(&self.volumes_by_node, node)
     }
@@ -222,7 +217,6 @@ impl Index {
     }
 }
 
-/// A VM of the facts.
 pub(crate) fn stored_vm<'a>(facts: &'a Facts, at: &VmRef) -> Option<&'a Vm> {
     facts.vcenters.get(&at.vcenter)?.inventory.get()?.vms.get(&at.vm)
 }
@@ -231,7 +225,7 @@ fn list<'a, T>(table: &'a HashMap<String, Vec<T>>, key: &str) -> &'a [T] {
     table.get(key).map_or(&[], Vec::as_slice)
 }
 
-/// Nearly all lists have one item: room for more is made when there are more.
+/// Allocates room for one item first: nearly all lists have only one.
 fn push<T>(list: &mut Vec<T>, item: T) {
     if list.is_empty() {
         list.reserve_exact(1);
@@ -243,14 +237,14 @@ fn host_key(vcenter: &str, host: &str) -> String {
     format!("{vcenter}/{host}")
 }
 
-/// The uuid a node is registered under with the storage driver.
+/// The uuid in the storage driver's registration of a node.
 fn registered(node: &Node) -> Option<String> {
     let entry = node.csi.get()?.as_ref()?;
     Some(entry.node_id.to_ascii_lowercase())
 }
 
-/// The BIOS uuids a node's VM may have, likeliest first: firmware of different ages writes the first
-/// three groups in different byte order.
+/// The possible BIOS uuids of a node's VM, likeliest first: old and new firmware write the first three
+/// groups in different byte orders.
 pub(crate) fn uuids(node: &Node) -> Vec<String> {
     let mut uuids = Vec::with_capacity(4);
     let provided = node.provider_id.as_deref().and_then(|id| id.strip_prefix("vsphere://"));
@@ -269,7 +263,7 @@ pub(crate) fn uuids(node: &Node) -> Vec<String> {
     uuids
 }
 
-/// The same uuid with the bytes of its first three groups in the other order; `None` if it is none.
+/// Swaps the byte order of the first three groups; `None` if the text is not a uuid.
 pub(crate) fn swapped(uuid: &str) -> Option<String> {
     let groups: Vec<&str> = uuid.split('-').collect();
     let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();

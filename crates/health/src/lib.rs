@@ -1,22 +1,22 @@
-//! Facts become findings: every known field failure, named with its cause, its object and its remedy.
+//! Health checks: turn facts about a cluster and its vCenters into findings with object, cause and fix.
 //!
 //! ```text
 //!   facts ──► Examination ──► Report ──► findings (status, events, metrics, vdoctl)
 //!     ▲            │             ▲            │
 //!     │          checks        causes       repair ──► proposals
-//!   observed     one per       which follows
-//!   by others    file          from which
+//!   collectors   one per       which finding
+//!   of callers   file          causes which
 //!
-//!   index, view, topology   what belongs together, brought together
-//!   privileges              what the vCenter account needs, on what, for what
-//!   messages                what the drivers say, and what they mean
+//!   index, view, topology   look-up tables over the facts
+//!   privileges              the privileges that the vCenter account needs
+//!   messages                messages of the drivers and their meaning
 //!   document                the pages under docs/findings
-//!   sample                  facts of healthy clusters, for tests, benchmarks and demonstrations
+//!   sample                  facts of healthy clusters, for tests, benchmarks and demos
 //! ```
 //!
-//! Everything here is pure: no client, no clock, no randomness. What could not be observed is said to
-//! be unknown, never to be fine. The same code runs in the operator, which feeds it change by change,
-//! and in `vdoctl doctor`, which feeds it once.
+//! Everything here is pure: no client, no clock, no randomness. A check reports a missing fact as unknown
+//! and never assumes that it is fine. The operator passes in changes one by one; `vdoctl doctor` passes in
+//! all facts once.
 
 mod causes;
 mod check;

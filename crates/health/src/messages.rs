@@ -1,23 +1,21 @@
-//! What the drivers say, and what they mean.
+//! Log and error messages of the drivers, with their meaning and the findings behind them.
 //!
-//! The drivers' messages often name a consequence, sometimes something else altogether. This table
-//! leads from the words to the cause; the documentation's index by symptom is made from it.
+//! A driver's message often names a consequence, sometimes something unrelated. This table maps each
+//! message to its cause; the index by message in the documentation comes from it.
 
 use api::finding::{Definition, codes};
 
-/// A message of a driver, and what it means.
 #[derive(Debug)]
 pub struct Message {
-    /// Its words. `...` stands for what differs from case to case.
+    /// The text to match. `...` matches any text in between.
     pub words: &'static str,
-    /// What it means, as a sentence without a full stop.
+    /// One sentence that starts in lower case and has no full stop.
     pub meaning: &'static str,
-    /// The findings that may be behind it, likeliest first.
+    /// The likeliest finding comes first.
     pub findings: &'static [&'static Definition],
 }
 
 impl Message {
-    /// Whether a line says it.
     pub fn is_in(&self, line: &str) -> bool {
         let mut rest = line;
         self.words
@@ -30,7 +28,7 @@ impl Message {
 
 macro_rules! messages {
     ($($words:literal means $meaning:literal, see $($code:ident),+;)+) => {
-        /// The table. The first that fits counts, so the more exact ones stand before the vaguer ones.
+        /// The first match wins, so specific messages come before vague ones.
         pub const MESSAGES: &[Message] = &[$(Message {
             words: $words,
             meaning: $meaning,
@@ -40,46 +38,45 @@ macro_rules! messages {
 }
 
 messages! {
-    // VDO's own cloud controller, and the vCenter client it shares with VDO. They name the cause
-    // themselves; here is where to read on.
+    // Messages of VDO's own cloud controller and of the vCenter client it shares with VDO.
     "no VM in the configured vCenters and datacenters has the node's uuid, name or address" means
-        "the account sees no VM of this node where the cloud controller was told to look",
+        "the account sees no VM of this node in the configured vCenters and datacenters",
         see VM_NOT_FOUND, VM_OUT_OF_SIGHT, DATACENTER_MISSING;
     "VMs match ...; give each VM its own uuid" means
-        "several VMs have the same uuid, name or address, as copies do",
+        "several VMs have the same uuid, name or address, for example copies",
         see VM_AMBIGUOUS;
     "its guest reports no host name: are VMware Tools running?" means
-        "VMware Tools do not run in the VM",
+        "VMware Tools is not running in the VM",
         see TOOLS_NOT_RUNNING;
     "its guest reports no network interface: are VMware Tools running?" means
-        "VMware Tools do not run in the VM, or it is off",
+        "VMware Tools is not running in the VM, or the VM is off",
         see TOOLS_NOT_RUNNING, VM_OFF;
     "neither network ... is among its networks" means
         "the VM has no adapter on the configured networks",
         see ADDRESS_NONE;
     "all its addresses are local ones" means
-        "none of the VM's addresses can be reached from elsewhere",
+        "none of the VM's addresses is reachable from other machines",
         see ADDRESS_NONE;
     "it has no usable ... address among" means
         "none of the VM's addresses is in the configured network or of the configured family",
         see ADDRESS_NONE, ADDRESS_WRONG;
     "the kubelet's --node-ip ... is none of the addresses chosen for the VM" means
-        "the address kubelet was given is not one the cloud controller may pick",
+        "the kubelet's address is not one of those that the cloud controller chooses",
         see ADDRESS_WRONG;
     "no tag of the category ... : attach one" means
-        "nothing above the node's VM carries a tag of that category, or the account may not read it",
+        "no object above the node's VM has a tag of that category, or the account lacks the privilege to read it",
         see TAG_MISSING, CATEGORY_MISSING, PRIVILEGE_READ;
     "so there is no proof that it is gone" means
-        "the VM of this node is not seen, and the cloud controller deletes no Node on doubt",
+        "the cloud controller does not see the VM of this node, and deletes no Node without proof",
         see VM_NOT_FOUND, VM_OUT_OF_SIGHT;
     "nodes are gone at once, which is probably an accident" means
-        "many VMs vanished together, so the cloud controller deletes no Node until somebody says so",
+        "many VMs disappeared at once, so the cloud controller deletes no Node without a confirmation",
         see VM_NOT_FOUND, VM_OUT_OF_SIGHT;
     "in NSX, which this controller does not support" means
         "load balancers and routes in NSX need the upstream cloud controller",
         see UPSTREAM_NEEDED;
     "does not let ... log in: the user name or password is wrong" means
-        "the password in the Secret is not vCenter's, or the account is locked",
+        "the password in the Secret is wrong, or the account is locked",
         see LOGIN_REFUSED, ACCOUNT_LOCKED;
     "does not let ... log in: the account is locked" means
         "vCenter has locked the account",
@@ -88,23 +85,23 @@ messages! {
         "vCenter does not accept the account",
         see LOGIN_REFUSED;
     "the name of ... cannot be resolved" means
-        "the vCenter's name cannot be resolved where the driver runs",
+        "the driver's DNS cannot resolve the vCenter's name",
         see NAME_UNRESOLVED, VCENTER_UNREACHABLE;
     "nothing answers at ...; check address and port" means
-        "nothing listens at that address, or something in between swallows the packets",
+        "nothing listens at that address, or a firewall drops the packets",
         see VCENTER_UNREACHABLE;
     "the certificate of ... is not accepted" means
-        "the certificate is not the one, or not of the authority, that was named for this vCenter",
+        "the certificate does not match the thumbprint or the CA configured for this vCenter",
         see CERTIFICATE_DISTRUSTED;
     "has no datacenter ...; this user sees" means
-        "the datacenter is called otherwise, or the account may not see it",
+        "the datacenter has another name, or the account lacks the privilege to see it",
         see DATACENTER_MISSING;
     "Address already in use (os error 98)" means
-        "another program on the host has the port",
+        "another program on the host uses the port",
         see PORT_IN_USE;
     // Order of installation.
     r#"no matches for kind "CSINodeTopology" in version "cns.vmware.com/v1alpha1""# means
-        "the controller has not come up yet, which defines this kind; the node pods are not at fault",
+        "the controller, which creates this kind, is not running yet; the node pods are not the cause",
         see CRD_MISSING, CONTROLLER_PENDING;
     r"timed out while waiting for topology labels to be updated in ... CSINodeTopology instance" means
         "the syncer, inside the controller, could not find this node's VM or zone",
@@ -113,10 +110,10 @@ messages! {
         "vCenter shows no VM with this node's uuid to the driver's account",
         see VM_NOT_FOUND, VM_OUT_OF_SIGHT, VM_AMBIGUOUS;
     "csiNodeAdd: failed for node" means
-        "one node is registered under a machine vCenter does not know, and the whole controller exits because of it",
+        "one node is registered with a VM that vCenter does not know, and the controller exits because of it",
         see CSI_NODE_STALE, NODE_FOREIGN;
     "didn't match Pod's node affinity/selector" means
-        "no node carries the label the controller asks for, usually node-role.kubernetes.io/control-plane",
+        "no node has the label that the controller requires, usually node-role.kubernetes.io/control-plane",
         see CONTROLLER_PENDING;
     "didn't match pod anti-affinity rules" means
         "there are fewer control plane nodes than the controller has replicas",
@@ -129,54 +126,54 @@ messages! {
         "no datastore is mounted on the hosts of all nodes",
         see NO_SHARED_DATASTORE, PRIVILEGE_DATASTORE;
     "empty List of Node VMs returned" means
-        "the driver knows no node at all",
+        "the driver has no registered nodes",
         see CSI_NODE_MISSING, VM_NOT_FOUND;
     "specified in the storage class is not accessible to all nodes" means
-        "the account may not use that datastore, its URL is not exact, or not every host mounts it",
+        "the account lacks privileges on that datastore, its URL is not exact, or not every host mounts it",
         see PRIVILEGE_DATASTORE, CLASS_DATASTORE_UNKNOWN, CLASS_DATASTORE_UNREACHABLE, ACCOUNT_UNQUALIFIED;
     "createSpecs.datastores is empty" means
-        "the account may use none of the datastores in question",
+        "the account has privileges on none of the candidate datastores",
         see PRIVILEGE_DATASTORE, ACCOUNT_UNQUALIFIED;
     "auth service: no shared datastore found for block volume provisioning" means
-        "the account may use none of the shared datastores",
+        "the account has privileges on none of the shared datastores",
         see PRIVILEGE_DATASTORE, ACCOUNT_UNQUALIFIED;
     "No compatible datastores found for accessibility requirements" means
-        "in the zone asked for, no datastore is mounted on every host",
+        "no datastore is mounted on every host of the requested zone",
         see ZONE_WITHOUT_DATASTORE, HOST_UNUSABLE, CLASS_POLICY_FITS_NOTHING;
     "Request missing value for required parameter 'profileIds' to method 'PbmRetrieveContent'" means
         "the account sees no storage policies, because it lacks StorageProfile.View on the root",
         see PRIVILEGE_ROOT, CLASS_POLICY_UNKNOWN;
     "no datastores found to create file volume, vSAN file service may be disabled" means
-        "the claim asks for many writers, which only vSAN file shares give",
+        "the claim requests ReadWriteMany, which only vSAN file shares support",
         see FILE_SERVICE_MISSING, PRIVILEGE_FILE;
     "NoPermission" means
-        "the vCenter account lacks a privilege; vCenter does not say which",
+        "the vCenter account lacks a privilege; the message does not name it",
         see PRIVILEGE_READ, PRIVILEGE_VM, PRIVILEGE_DATASTORE;
     // Identity of the cluster.
     "Cluster ID is present in vSphere Config Secret as well as in vsphere-csi-cluster-id ConfigMap" means
-        "the cluster id stands in two places, and the driver accepts one only",
+        "the cluster id is set in two places, and the driver accepts only one",
         see CLUSTER_ID_TWICE;
     "existing volume not found by cns" means
-        "the volume was made under another cluster id",
+        "the volume was created under another cluster id",
         see CLUSTER_ID_CHANGED, VOLUME_NOT_IN_CNS;
     "failed to detach ... not found in QueryVolume" means
-        "vCenter has forgotten the volume, so that the driver cannot ask what to detach",
+        "vCenter no longer knows the volume, so the driver cannot detach it",
         see DETACH_STUCK, VOLUME_NOT_IN_CNS;
     "not found in QueryVolume" means
-        "vCenter does not know the volume any more",
+        "vCenter no longer knows the volume",
         see VOLUME_NOT_IN_CNS, CLUSTER_ID_SHARED;
     "not a CNS volume" means
-        "vCenter has the disk but not as a container volume",
+        "vCenter has the disk, but not as a container volume",
         see VOLUME_NOT_IN_CNS, CLUSTER_ID_SHARED;
     "difference between number of K8s volumes and CNS volumes is greater than threshold" means
-        "vCenter misses so many volumes that the driver mistrusts its answer",
+        "so many volumes are missing in vCenter that the driver rejects its answer",
         see VOLUMES_BEYOND_THRESHOLD, CLUSTER_ID_SHARED;
     "Duplicated entity for each entity type in one cluster is found" means
-        "a leftover in vCenter of a claim or pod that was made anew; harmless",
+        "vCenter still has an entry of a re-created claim or pod; this is harmless",
         see METADATA_DOUBLE;
     // Credentials and configuration.
     "username is invalid, make sure it is a fully qualified domain username" means
-        "the user name must carry its domain, as in user@vsphere.local",
+        "the user name must include its domain, as in user@vsphere.local",
         see ACCOUNT_UNQUALIFIED;
     r"unquoted '\' must be followed by new line or double quote" means
         "a backslash in the configuration is not escaped",
@@ -185,7 +182,7 @@ messages! {
         "a backslash in the configuration is not escaped",
         see CONFIG_ESCAPES;
     "Cannot complete login due to an incorrect user name or password" means
-        "the password in the Secret is not vCenter's, or the account is locked",
+        "the password in the Secret is wrong, or the account is locked",
         see LOGIN_REFUSED, ACCOUNT_LOCKED, CONFIG_ESCAPES;
     "no Virtual Center hosts defined" means
         "the configuration has no vcenter section at its top level",
@@ -194,32 +191,32 @@ messages! {
         "the configuration has no vcenter section at its top level",
         see CPI_CONFIG_SHAPE;
     "x509: certificate signed by unknown authority" means
-        "the certificate is signed by an authority nobody told the driver to trust",
+        "the driver does not trust the authority that signed the certificate",
         see CERTIFICATE_DISTRUSTED, WEBHOOK_CERTIFICATE;
     "topology category names not specified in the vsphere config secret" means
-        "the provisioner passes zones on, but the driver was not told which tag categories are zones",
+        "the provisioner passes zones, but the driver has no topology categories configured",
         see TOPOLOGY_UNCONFIGURED;
     "does not have labels for the following categories" means
-        "nothing above the node's VM carries a tag of that category, or the account may not read it",
+        "no object above the node's VM has a tag of that category, or the account lacks the privilege to read it",
         see TAG_MISSING, CATEGORY_MISSING, PRIVILEGE_READ, TAG_ON_VM;
     "found conflicting topology labels" means
-        "the node carries old and new zone labels that contradict each other",
+        "the node's old and new zone labels contradict each other",
         see ZONE_LABELS_DISAGREE;
     "Could not find the ... feature state" means
-        "the ConfigMap with the feature switches is of another release than the driver",
+        "the ConfigMap with the feature switches belongs to another release than the driver",
         see FEATURES_STALE;
     // Releases and images.
     "Project cloud-provider-vsphere has been deleted" means
-        "the registry of this image was shut down; it has a new home",
+        "the registry of this image was shut down; the image is in a new registry",
         see IMAGE_MOVED;
     "gcr.io/cloud-provider-vsphere" means
-        "the registry of this image was shut down; it has a new home",
+        "the registry of this image was shut down; the image is in a new registry",
         see IMAGE_MOVED;
     "ErrImagePull" means
-        "the registry does not give the image out",
+        "the registry does not serve the image",
         see IMAGE_NOT_PULLED, IMAGE_MOVED;
     "vSAN file service is not supported in one or more vCenter(s)" means
-        "the vCenter is older than 7.0, which this driver no longer supports; vSAN has nothing to do with it",
+        "the vCenter is older than 7.0, which this driver no longer supports; vSAN is not the cause",
         see VCENTER_TOO_OLD;
     // Attaching.
     "MountVolume.MountDevice failed ... disk: ... not attached to node" means
@@ -232,10 +229,10 @@ messages! {
         "the ESXi host or the VM's hardware version is too old",
         see HOST_TOO_OLD, HARDWARE_TOO_OLD;
     "Failed to attach disk because missing SCSI controller" means
-        "all places on the VM's SCSI controllers are taken, or it has no paravirtual one",
+        "all slots on the VM's SCSI controllers are in use, or it has no paravirtual controller",
         see SCSI_SLOTS, SCSI_KIND;
     "Multi-Attach error for volume ... already exclusively attached" means
-        "the volume is still attached to a node that does not answer",
+        "the volume is still attached to an unreachable node",
         see NODE_HOLDS_VOLUMES;
     "The operation is not allowed in the current state" means
         "the disk is still attached to another VM",
@@ -244,7 +241,7 @@ messages! {
         "the disk is still attached to another VM",
         see DISK_HELD_ELSEWHERE;
     "Failed to retrieve datastore for vol ... vim.fault.NotFound" means
-        "the disk is not on the datastore vCenter expects it on",
+        "the disk is not on the datastore that vCenter expects",
         see VOLUME_DISK_LOST, DATASTORE_IN_POD;
     "Invalid configuration for device '0'" means
         "a snapshot of the VM holds the disk",
@@ -253,38 +250,38 @@ messages! {
         "a snapshot of the VM holds the disk",
         see VM_SNAPSHOTS, DISK_HELD_ELSEWHERE;
     "with existing snapshots ... cannot be expanded" means
-        "the volume has snapshots, perhaps some only vCenter knows",
+        "the volume has snapshots, possibly some that only vCenter knows",
         see SNAPSHOTS_HINDER_GROWTH, SNAPSHOTS_ORPHANED;
     "the number of snapshots on the source volume ... reaches the configured maximum" means
-        "the volume has as many snapshots as it may",
+        "the volume has reached its snapshot limit",
         see SNAPSHOT_LIMIT, SNAPSHOTS_ORPHANED;
     "/dev/dm- ... no such file or directory" means
-        "multipathd has taken the disk",
+        "multipathd has claimed the disk",
         see MULTIPATH;
     // Webhook, kubelet, host.
     "failed calling webhook ... validation.csi.vsphere.vmware.com ... x509" means
-        "the webhook's certificate has expired or is not the one the API server was told of",
+        "the webhook's certificate has expired, or the API server does not trust it",
         see WEBHOOK_CERTIFICATE;
     "failed calling webhook ... validation.csi.vsphere.vmware.com" means
-        "nobody answers for the webhook",
+        "no pod serves the webhook",
         see WEBHOOK_UNANSWERED, WEBHOOK_CERTIFICATE;
     "globalmount not pre-created" means
-        "the driver mounts where kubelet does not look",
+        "the driver mounts outside the kubelet's directory",
         see KUBELET_PATH_WRONG;
     "plugins_registry is not a directory" means
-        "kubelet's directory is elsewhere on this platform",
+        "the kubelet uses another directory on this platform",
         see KUBELET_PATH_WRONG;
     "violates PodSecurity" means
         "the namespace does not allow privileged pods",
         see POD_REFUSED;
     "unable to validate against any security context constraint" means
-        "the service account may not use the privileged SCC",
+        "the service account lacks the permission to use the privileged SCC",
         see POD_REFUSED;
     "address already in use" means
-        "another program on the host has the port",
+        "another program on the host uses the port",
         see PORT_IN_USE;
     "POST \"/vsanHealth\": 503 Service Unavailable" means
-        "vCenter's vsan-health service is down; it serves all container volumes",
+        "vCenter's vsan-health service, which manages all container volumes, is down",
         see SERVICE_DOWN;
     "Failed to get vsan cluster partition status" means
         "vCenter's vsan-health service does not work",
@@ -297,10 +294,10 @@ messages! {
         "several VMs report the host name of the node",
         see GUEST_NAME_SHARED;
     "VM Guest hostname is empty" means
-        "VMware Tools do not run in the VM",
+        "VMware Tools is not running in the VM",
         see TOOLS_NOT_RUNNING;
     "VM GuestNicInfo is empty" means
-        "VMware Tools do not run in the VM, or it is off",
+        "VMware Tools is not running in the VM, or the VM is off",
         see TOOLS_NOT_RUNNING, VM_OFF;
     "but CACHE missed for node" means
         "the guest's host name differs from the node's name",
@@ -315,7 +312,7 @@ messages! {
         "none of the VM's addresses is in the configured network",
         see ADDRESS_NONE, ADDRESS_WRONG;
     "provided node ip for node ... is not valid" means
-        "the address kubelet was given is not the one the cloud provider picked",
+        "the kubelet's address is not the one that the cloud provider chose",
         see ADDRESS_WRONG;
     "because it does not exist in the cloud provider" means
         "the cloud provider did not find the VM and deleted the Node",
@@ -324,27 +321,26 @@ messages! {
         "another cloud provider has set the node's provider id",
         see PROVIDER_ID_FOREIGN;
     "no such host" means
-        "the vCenter's name cannot be resolved where the driver runs",
+        "the driver's DNS cannot resolve the vCenter's name",
         see NAME_UNRESOLVED, VCENTER_UNREACHABLE;
     "i/o timeout" means
-        "something between the driver and vCenter swallows the packets",
+        "a firewall between the driver and vCenter drops the packets",
         see VCENTER_UNREACHABLE;
     "connection refused" means
         "nothing listens at that address",
         see VCENTER_UNREACHABLE;
 }
 
-/// What a line means, if it is known.
 pub fn explain(line: &str) -> Option<&'static Message> {
     MESSAGES.iter().find(|message| message.is_in(line))
 }
 
-/// What the last lines of a container mean: the newest line that is known counts.
+/// Explains the newest line that the table knows.
 pub fn explain_last(lines: &[String]) -> Option<(&str, &'static Message)> {
     lines.iter().rev().find_map(|line| Some((line.as_str(), explain(line)?)))
 }
 
-/// The messages a finding may be behind.
+/// The messages that a finding can cause.
 pub fn behind(code: &str) -> impl Iterator<Item = &'static Message> {
     MESSAGES.iter().filter(move |m| m.findings.iter().any(|definition| definition.code == code))
 }

@@ -1,8 +1,8 @@
-//! Every privilege the drivers need, on every kind of object, in one table: the checks, the
-//! documentation and the roles all come from it.
+//! The privileges that the drivers need on every kind of object. The checks, the documentation and the
+//! roles use this table.
 //!
-//! Networks are not in it: neither driver attaches, changes or reads one. The addresses of a VM, and the
-//! names of the networks they are in, are the guest's own words, and are read with the VM.
+//! Networks are not listed: neither driver attaches, changes or reads one. The guest reports the addresses
+//! and network names of a VM, and the drivers read them with the VM.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,17 @@ use api::finding::{Definition, codes};
 
 use crate::facts::{EntityKind, Wanted};
 
-/// Whom a privilege is for.
+/// The component that needs a privilege.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Either driver.
     AnyDriver,
     /// The cloud provider with zones, or the storage driver with topology.
     Zones,
-    /// The storage driver.
     Storage,
-    /// The storage driver, for volumes many pods can write.
+    /// The storage driver, for ReadWriteMany volumes.
     FileVolumes,
-    /// VDO itself, to turn `disk.EnableUUID` on.
+    /// VDO, to set `disk.EnableUUID`.
     DiskUuidRepair,
 }
 
@@ -52,15 +51,12 @@ impl Needs {
 /// Privileges needed together.
 #[derive(Debug)]
 pub struct Requirement {
-    /// For whom.
     pub needs: Needs,
-    /// On which kind of object.
     pub on: EntityKind,
-    /// Which.
     pub privileges: &'static [&'static str],
-    /// The role that carries them; `ReadOnly` is built in.
+    /// The role with these privileges; `ReadOnly` is built in.
     pub role: &'static str,
-    /// What cannot be done without.
+    /// The operation that fails without them.
     pub purpose: &'static str,
     /// The finding if one is missing.
     pub finding: &'static Definition,
@@ -71,7 +67,6 @@ const fn read(needs: Needs, on: EntityKind, purpose: &'static str) -> Requiremen
     Requirement { needs, on, privileges: &["System.Read"], role: "ReadOnly", purpose, finding }
 }
 
-/// The table.
 pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         needs: Needs::Storage,
@@ -86,7 +81,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
         on: EntityKind::Datastore,
         privileges: &["Datastore.FileManagement", "System.Read"],
         role: "CNS-DATASTORE",
-        purpose: "making volumes on the datastore",
+        purpose: "creating volumes on the datastore",
         finding: codes::PRIVILEGE_DATASTORE,
     },
     Requirement {
@@ -103,10 +98,10 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         needs: Needs::DiskUuidRepair,
         on: EntityKind::Vm,
-        // The setting stands in two places, and each has a privilege of its own.
+        // The setting exists in two places, each with its own privilege.
         privileges: &["VirtualMachine.Config.AdvancedConfig", "VirtualMachine.Config.Settings"],
         role: "CNS-VM",
-        purpose: "turning disk.EnableUUID on",
+        purpose: "setting disk.EnableUUID",
         finding: codes::PRIVILEGE_VM,
     },
     Requirement {
@@ -114,7 +109,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
         on: EntityKind::Cluster,
         privileges: &["Host.Config.Storage"],
         role: "CNS-HOST-CONFIG-STORAGE",
-        purpose: "making file shares on the cluster",
+        purpose: "creating file shares on the cluster",
         finding: codes::PRIVILEGE_FILE,
     },
     read(Needs::AnyDriver, EntityKind::Vm, "finding the node's VM"),
@@ -125,12 +120,11 @@ pub const REQUIREMENTS: &[Requirement] = &[
     read(Needs::Zones, EntityKind::Folder, "reading the zone of the folder"),
 ];
 
-/// What is needed on a kind of object.
 pub fn needed(on: EntityKind, wanted: &Wanted) -> impl Iterator<Item = &'static Requirement> {
     REQUIREMENTS.iter().filter(move |r| r.on == on && r.needs.holds(wanted))
 }
 
-/// All privileges needed on a kind of object, and those that come with every role.
+/// All privileges needed on a kind of object, including those of every role.
 pub fn needed_names(on: EntityKind, wanted: &Wanted) -> BTreeSet<&'static str> {
     let own = needed(on, wanted).flat_map(|requirement| requirement.privileges).copied();
     own.chain(["System.Anonymous", "System.Read", "System.View"]).collect()
@@ -141,7 +135,7 @@ pub fn document() -> String {
     let mut page = String::from(
         "# Privileges of the vCenter account\n\n\
          Generated from the table the checks use; do not edit.\n\n\
-         Every role also carries System.Anonymous, System.Read and System.View. None needs to be\n\
+         Every role also includes System.Anonymous, System.Read and System.View. None needs to be\n\
          propagated if it is set on each object; set it on a folder with propagation to cover nodes\n\
          and datastores that appear later.\n\n\
          | on | privileges | role | for | without it |\n|---|---|---|---|---|\n",

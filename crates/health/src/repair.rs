@@ -1,7 +1,7 @@
-//! Repairs VDO could make: proposals, as plain data. Carrying them out is somebody else's.
+//! Repairs that VDO can make, as plain data. The operator and `vdoctl fix` carry them out.
 //!
-//! Nothing here can lose data. A repair touches only the object its finding names, and each says what
-//! it would do, what is left to do by hand, and how it is taken back.
+//! No repair can lose data. A repair changes only the object of its finding, and describes its effect, the
+//! remaining manual steps and the undo.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,35 +23,29 @@ use crate::{
 
 mod description;
 
-/// One thing VDO could do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Repair {
     /// Set `disk.EnableUUID` on a VM.
     SetDiskUuid {
-        /// Name of the vCenter's object.
+        /// Name of the VsphereCloudConfig.
         vcenter: String,
-        /// Reference of the VM.
+        /// Managed object id of the VM.
         vm: String,
-        /// Its node.
         node: String,
     },
-    /// Taint a node so that the cloud provider looks at it.
-    TaintNode {
-        /// The node.
-        node: String,
-    },
+    /// Taint a node so that the cloud provider initialises it.
+    TaintNode { node: String },
     /// Remove the vSphere driver's entry from a CSINode and restart the driver's pod on that node, which
-    /// registers anew. An entry cannot be changed, only removed.
+    /// registers the node again. An entry is immutable.
     RemoveCsiEntry {
-        /// The node.
         node: String,
-        /// The id the entry has; another one is left alone.
+        /// Remove only an entry with this id.
         id: String,
         /// Namespace of the driver.
         namespace: String,
     },
-    /// Take a workload's images from their new home.
+    /// Pull a workload's images from the new registry.
     ReplaceImages {
         /// Namespace of the workload.
         namespace: String,
@@ -66,42 +60,35 @@ pub enum Repair {
         webhook: String,
         /// Namespace of its Secret.
         namespace: String,
-        /// Its Secret.
         secret: String,
     },
-    /// Add the feature switches a release needs.
+    /// Add the feature switches that a release needs.
     SetFeatures {
         /// Namespace of the ConfigMap.
         namespace: String,
-        /// The switches to set.
         features: BTreeMap<String, String>,
     },
     /// Grant privileges on one object.
     Grant {
-        /// Name of the vCenter's object.
+        /// Name of the VsphereCloudConfig.
         vcenter: String,
-        /// The account.
         user: String,
-        /// The object.
         path: String,
-        /// The role that carries them.
         role: String,
-        /// All privileges the role must carry: it replaces the one the account has there.
+        /// All privileges of the role: it replaces the account's current role on the object.
         privileges: BTreeSet<String>,
     },
 }
 
-/// An image that was moved.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moved {
-    /// The image a container has.
     pub from: String,
-    /// The same image at its new home.
+    /// The same image in the new registry.
     pub to: String,
 }
 
 impl Repair {
-    /// Which rule of `spec.remediation` decides about it.
+    /// The rule of `spec.remediation` for this repair.
     pub fn kind(&self) -> Kind {
         match self {
             Self::SetDiskUuid { .. } => Kind::DiskUuid,
@@ -114,7 +101,7 @@ impl Repair {
         }
     }
 
-    /// What it changes, as a name.
+    /// The name of the changed object.
     fn object(&self) -> String {
         match self {
             Self::SetDiskUuid { vcenter, vm, .. } => format!("{vcenter}.{vm}"),
@@ -129,36 +116,34 @@ impl Repair {
     }
 }
 
-/// A repair, and whether to make it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Proposal {
-    /// The finding it cures.
+    /// The finding that it fixes.
     pub code: String,
-    /// What to do.
     pub repair: Repair,
-    /// Whether VDO makes it by itself.
+    /// Whether VDO makes the repair automatically.
     pub automatic: bool,
-    /// What it does, in one sentence.
+    /// The effect, in one sentence.
     pub says: String,
-    /// What remains to be done by hand.
+    /// The remaining manual step.
     pub then: Option<String>,
-    /// How it is taken back; `None` if there is nothing to take back.
+    /// The effect of an undo; `None` if there is none.
     pub undo: Option<String>,
-    /// Why VDO does not make it, whatever the rules say.
+    /// Why VDO never makes this repair, regardless of the rules.
     #[serde(default)]
     pub refused: Option<String>,
 }
 
 impl Proposal {
-    /// What this repair is called: the code and the object, as `VDO-1217.worker-3`. The same fault of the
-    /// same object has the same name whenever it comes.
+    /// Code and object, for example `VDO-1217.worker-3`. The same fault of the same object always has the
+    /// same name.
     pub fn id(&self) -> String {
         format!("{}.{}", self.code, self.repair.object())
     }
 }
 
-/// The repairs the findings allow under these rules, without doubles, in a stable order.
+/// The possible repairs under these rules, without duplicates, in a stable order.
 pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> {
     let view = examination.view();
     let mut proposals: Vec<Proposal> =
@@ -173,7 +158,7 @@ pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> 
         let owned = match platform {
             Known::Known(Some(platform)) => platform.runs_storage || platform.runs_cloud,
             Known::Known(None) => false,
-            // Whose the drivers are is not known, so they are not touched.
+            // It is unknown who manages the drivers, so VDO does not change them.
             Known::Unknown { .. } => view.facts.cluster.platform == Platform::OpenShift,
         };
         *proposal = description::describe(&proposal.code, repair, owned);
@@ -182,7 +167,7 @@ pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> 
     proposals
 }
 
-/// Two images of one workload are one repair: it is rolled out once.
+/// Merges the images of one workload into one repair, so that it rolls out once.
 fn is_joined(first: &mut Repair, later: &Repair) -> bool {
     let Repair::ReplaceImages { namespace, workload, images } = first else { return false };
     match later {
@@ -213,7 +198,7 @@ fn of_hit(view: &View<'_>, hit: &Hit, rules: &Remediation) -> Option<Proposal> {
         _ => return None,
     };
     let rule = rules.of(repair.kind());
-    // What somebody lives with for now stays as it is.
+    // VDO does not repair acknowledged findings.
     let automatic = rule == Remedy::Fix && acknowledgement(hit, view.facts).is_none();
     (rule != Remedy::Off)
         .then(|| Proposal { automatic, ..description::describe(code, repair, false) })
@@ -243,7 +228,7 @@ fn disk_uuid(view: &View<'_>, hit: &Hit) -> Option<Repair> {
     })
 }
 
-/// Not while volumes are attached to the node: they are detached under the name it has now.
+/// `None` while volumes are attached to the node: the driver detaches them by the current id.
 fn csi_entry(view: &View<'_>, hit: &Hit) -> Option<Repair> {
     let name = node(hit)?;
     let volumes = view.facts.storage.volumes.get()?;
@@ -267,7 +252,7 @@ fn images(hit: &Hit) -> Option<Repair> {
     })
 }
 
-/// The switches that are missing. One that somebody set is theirs, whatever it says.
+/// Only missing switches: VDO keeps every value that somebody has set.
 fn features(view: &View<'_>) -> Option<Repair> {
     let driver = view.storage_driver()?;
     let actual = driver.features.get()?;
@@ -456,8 +441,7 @@ mod tests {
         webhook.certificate.get_mut().unwrap().trusted = false;
         let repairs = proposals(facts, &Remediation::default());
         let repaired: BTreeSet<&str> = repairs.iter().map(|p| p.code.as_str()).collect();
-        let ours =
-            api::finding::CATALOGUE.iter().filter(|d| ("VDO-12".."VDO-19").contains(&d.code));
+        let ours = api::finding::CATALOGUE.iter().filter(|d| d.theme.is_checked());
         let promised = ours.filter(|d| d.fixable).map(|d| d.code);
         assert_eq!(repaired, promised.collect());
     }

@@ -1,4 +1,4 @@
-//! Facts of healthy clusters: what tests, benchmarks and demonstrations start from.
+//! Facts of healthy clusters, for tests, benchmarks and demos.
 //!
 //! ```text
 //!   vcenter-a ── DC0 ─┬─ C0 (zone-a)  esx-1  esx-2    ds-a on both
@@ -210,7 +210,7 @@ fn vcenter(inventory: Inventory, wanted: &Wanted, now: Timestamp) -> Vcenter {
     }
 }
 
-/// Exactly what the drivers need, on everything.
+/// Exactly the privileges that the drivers need, on every object.
 fn grants(inventory: &Inventory, wanted: &Wanted) -> Grants {
     let entity = |kind: EntityKind, name: &str, path: &str| Entity {
         kind,

@@ -1,4 +1,4 @@
-//! What the tests beside the checks share.
+//! Helpers for the unit tests of the checks.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,14 @@ use crate::{
     view::View,
 };
 
-/// A healthy cluster.
 pub(crate) fn healthy() -> Facts {
     crate::sample::cluster(Platform::Kubernetes)
 }
 
-/// The codes one check gives, each once, in order. `VDO-1801` is "cannot tell".
+/// The codes that a check reports, each once, in order. `VDO-1801` means "cannot tell".
 pub(crate) fn codes_of(check: &'static Check, facts: &Facts) -> Vec<&'static str> {
     let index = Index::of(facts);
-    let hits = check.alone(&View { facts, index: &index });
+    let hits = check.hits(&View { facts, index: &index });
     let codes: BTreeSet<&str> = hits.iter().map(|hit| hit.definition.code).collect();
     for code in &codes {
         let declared = check.gives.iter().any(|definition| definition.code == *code);
@@ -30,8 +29,8 @@ pub(crate) fn codes_of(check: &'static Check, facts: &Facts) -> Vec<&'static str
     codes.into_iter().collect()
 }
 
-/// Asserts what a check gives for a healthy cluster (nothing), after a fault (its code), and when
-/// the facts it needs are unknown (that it cannot tell).
+/// Asserts that a check reports nothing for a healthy cluster, its code with the fault, and "cannot tell"
+/// without the facts it needs.
 pub(crate) fn shows(
     check: &'static Check,
     expected: &[&str],
@@ -52,8 +51,8 @@ pub(crate) fn shows(
     );
 }
 
-/// As [`shows`], for a check of node VMs: without the inventory it is not run, and the examination
-/// says of each node that this very matter cannot be told. One that runs over the cluster says it itself.
+/// Like [`shows`], for a check of node VMs: without the inventory the check does not run, and the examination
+/// reports its topic as unknown for each node. A cluster-wide check reports that itself.
 pub(crate) fn shows_of_vms(
     check: &'static Check,
     expected: &[&str],
@@ -65,7 +64,7 @@ pub(crate) fn shows_of_vms(
     assert_eq!(codes_of(check, &facts), expected, "{}: with the fault", check.name);
     let mut facts = healthy();
     facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
-    if !check.is_of_vms() {
+    if !check.needs_vm() {
         let code = codes::CHECK_INCOMPLETE.code;
         assert_eq!(codes_of(check, &facts), [code], "{}: without the inventory", check.name);
         return;
@@ -74,6 +73,6 @@ pub(crate) fn shows_of_vms(
     let examination = Examination::of(facts);
     let told = examination.report().page(codes::CHECK_INCOMPLETE.code, 0, usize::MAX);
     let mut entries = told.entries.iter().filter(|entry| entry.subject.name == "worker-1");
-    let matter = check.matter();
-    assert!(entries.any(|entry| entry.seen.contains(&matter)), "{matter}: {told:#?}");
+    let topic = check.topic();
+    assert!(entries.any(|entry| entry.seen.contains(&topic)), "{topic}: {told:#?}");
 }

@@ -1,4 +1,4 @@
-//! Zones and regions, read from the tags above a host.
+//! Zones and regions, from the tags on a host and its ancestors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::{
     view::View,
 };
 
-/// The tags of a category on a host and everything above it, nearest first, without doubles.
+/// The tags of a category on a host and its ancestors, nearest first, without duplicates.
 pub fn above<'a>(tags: &'a Tags, id: &str, host: &Host, category: &str) -> Vec<&'a str> {
     let objects = std::iter::once(id).chain(host.ancestors.iter().map(String::as_str));
     let attached = objects.filter_map(|object| tags.attached.get(object)).flatten();
@@ -20,8 +20,8 @@ pub fn above<'a>(tags: &'a Tags, id: &str, host: &Host, category: &str) -> Vec<&
     names
 }
 
-/// The hosts of each zone with their references: those with the same tags in all categories. Hosts that are not in service
-/// are left out, and so are hosts without all the tags.
+/// The hosts of each zone, with their managed object ids. Hosts of one zone have the same tags in all
+/// categories. Omits hosts that are not in service or lack a tag.
 pub fn zones<'a>(
     inventory: &'a Inventory,
     tags: &'a Tags,
@@ -43,7 +43,7 @@ pub fn zones<'a>(
     zones
 }
 
-/// The hosts of each zone in which a node of this cluster is; another zone is somebody else's.
+/// Like [`zones`], but only zones with a node of this cluster.
 pub(crate) fn own_zones<'a>(
     view: &View<'a>,
     vcenter: &'a Vcenter,
@@ -57,25 +57,24 @@ pub(crate) fn own_zones<'a>(
     zones.map(|(zone, hosts)| (zone, hosts.into_iter().map(|(_, host)| host).collect())).collect()
 }
 
-/// The datastores all of these hosts mount.
+/// The datastores that all of these hosts mount.
 pub(crate) fn shared(hosts: &[&Host]) -> BTreeSet<String> {
     let mut hosts = hosts.iter();
     let first = hosts.next().map(|host| host.datastores.clone()).unwrap_or_default();
     hosts.fold(first, |shared, host| shared.intersection(&host.datastores).cloned().collect())
 }
 
-/// The datastores that all nodes of a place can reach: where the storage driver can make volumes for them.
+/// The datastores that all nodes of a zone reach, where the storage driver can create their volumes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reachable {
-    /// Name of the vCenter's object.
+    /// Name of the VsphereCloudConfig.
     pub vcenter: String,
-    /// Tags of the zone, region first where that is the order of the categories; absent without zones.
+    /// Tags of the zone in the order of the categories; `None` without zones.
     pub zone: Option<String>,
-    /// Names of the datastores, or why they are not known.
     pub datastores: Known<Vec<String>>,
 }
 
-/// What the nodes of each zone share; of all nodes, where there are no zones.
+/// The datastores that the nodes of each zone share, or all nodes if there are no zones.
 pub fn reachable(view: &View<'_>) -> Vec<Reachable> {
     let Some(storage) = &view.facts.wanted.storage else { return Vec::new() };
     let mut all = Vec::new();

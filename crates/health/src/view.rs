@@ -1,4 +1,4 @@
-//! The facts as the checks see them: with what belongs together brought together.
+//! The facts with look-up tables, as the checks see them.
 
 use api::finding::Subject;
 
@@ -10,57 +10,47 @@ use crate::{
 /// Facts and their look-up tables.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// The facts.
     pub facts: &'a Facts,
-    /// Their tables.
     pub index: &'a Index,
 }
 
-/// A VM with what is around it.
+/// A VM with its host, inventory and vCenter.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
-    /// Its vCenter.
     pub vcenter: &'a Vcenter,
-    /// What is in that vCenter.
     pub inventory: &'a Inventory,
-    /// Its reference.
     pub id: &'a str,
-    /// The VM.
     pub vm: &'a Vm,
-    /// Its host, if it can be seen.
+    /// `None` if the account cannot see the host.
     pub host: Option<&'a Host>,
 }
 
-/// What is known of the VM a node runs on.
+/// The VM of a node.
 #[derive(Clone, Debug)]
 pub enum NodeVm<'a> {
-    /// It is this one.
     One(Box<Found<'a>>),
-    /// Several have its uuid.
+    /// Several VMs have the node's uuid.
     Several(Vec<Found<'a>>),
-    /// No vCenter has it, and all were asked.
+    /// No vCenter has the VM, and all inventories are known.
     Absent,
-    /// Not found, but not every vCenter could be asked.
+    /// Not found, but some inventories are unknown.
     Unclear {
-        /// A vCenter that could not be asked; none if no vCenter is known at all.
+        /// A vCenter with an unknown inventory; `None` if no vCenter is configured.
         vcenter: Option<&'a Vcenter>,
-        /// Why.
         reason: &'a str,
     },
 }
 
 impl<'a> View<'a> {
-    /// All nodes; none if they could not be listed.
+    /// Empty if the nodes are unknown.
     pub fn nodes(self) -> impl Iterator<Item = &'a Node> {
         self.facts.cluster.nodes.get().into_iter().flat_map(|nodes| nodes.values())
     }
 
-    /// A node.
     pub fn node(self, name: &str) -> Option<&'a Node> {
         self.facts.cluster.nodes.get()?.get(name)
     }
 
-    /// A VM.
     pub fn vm(self, at: &VmRef) -> Option<Found<'a>> {
         let vcenter = self.facts.vcenters.get(&at.vcenter)?;
         let inventory = vcenter.inventory.get()?;
@@ -68,7 +58,6 @@ impl<'a> View<'a> {
         Some(Found { vcenter, inventory, id, vm, host: inventory.hosts.get(&vm.host) })
     }
 
-    /// The VM a node runs on.
     pub fn node_vm(self, node: &Node) -> NodeVm<'a> {
         match self.index.vms_of(&node.name) {
             [] => {}
@@ -82,7 +71,7 @@ impl<'a> View<'a> {
             }
         }
         if self.facts.vcenters.is_empty() {
-            return NodeVm::Unclear { vcenter: None, reason: "no vCenter was looked at" };
+            return NodeVm::Unclear { vcenter: None, reason: "no vCenter is configured" };
         }
         let blind = self.facts.vcenters.values().find_map(|vcenter| {
             let reason = vcenter.inventory.reason()?;
@@ -91,7 +80,7 @@ impl<'a> View<'a> {
         blind.unwrap_or(NodeVm::Absent)
     }
 
-    /// The vCenters the storage driver is told of; all if it is told of none in particular.
+    /// The vCenters of the storage driver; all vCenters if its configuration names none.
     pub fn storage_vcenters(self) -> impl Iterator<Item = &'a Vcenter> {
         let told = self.facts.wanted.storage.as_ref().map(|storage| &storage.vcenters);
         let told = told.filter(|told| !told.is_empty());
@@ -101,14 +90,14 @@ impl<'a> View<'a> {
             .filter(move |vcenter| told.is_none_or(|told| told.contains(&vcenter.name)))
     }
 
-    /// The hosts of a vCenter that run nodes, with their references.
+    /// The hosts of a vCenter that run nodes, with their managed object ids.
     pub fn hosts_of_nodes(self, vcenter: &'a Vcenter) -> Vec<(&'a str, &'a Host)> {
         let Some(inventory) = vcenter.inventory.get() else { return Vec::new() };
         let hosts = self.index.census().hosts.keys().filter(|(name, _)| *name == vcenter.name);
         hosts.filter_map(|(_, id)| Some((id.as_str(), inventory.hosts.get(id)?))).collect()
     }
 
-    /// The one VM a node runs on, if it is known.
+    /// The VM of a node, if it is known and unique.
     pub fn only_vm(self, node: &Node) -> Option<Found<'a>> {
         match self.index.vms_of(&node.name) {
             [only] => self.vm(only),
@@ -116,23 +105,20 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The installed drivers.
     pub fn drivers(self) -> impl Iterator<Item = &'a Driver> {
         let drivers = &self.facts.cluster.drivers;
         [&drivers.cloud, &drivers.storage].into_iter().filter_map(|known| known.get()?.as_ref())
     }
 
-    /// The installed storage driver.
     pub fn storage_driver(self) -> Option<&'a Driver> {
         self.facts.cluster.drivers.storage.get()?.as_ref()
     }
 
-    /// The installed cloud provider.
     pub fn cloud_driver(self) -> Option<&'a Driver> {
         self.facts.cluster.drivers.cloud.get()?.as_ref()
     }
 
-    /// Every datastore that can be seen, with its vCenter and reference.
+    /// Every visible datastore, with its vCenter and managed object id.
     pub fn datastores(self) -> impl Iterator<Item = (&'a Vcenter, &'a str, &'a Datastore)> {
         self.facts.vcenters.values().flat_map(|vcenter| {
             let datastores = vcenter.inventory.get().into_iter().flat_map(|i| &i.datastores);
@@ -140,28 +126,24 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Seconds since a moment.
     pub fn seconds_since(self, moment: jiff::Timestamp) -> i64 {
         self.facts.now.as_second() - moment.as_second()
     }
 
-    /// How many seconds something may take that usually has so many.
     pub fn grace_period(self, usual: i64) -> i64 {
         self.facts.operator.grace_period(usual)
     }
 }
 
-/// A vCenter as the subject of a finding.
 pub(crate) fn vcenter_subject(vcenter: &Vcenter) -> Subject {
     Subject::vsphere("vCenter", &vcenter.name, &vcenter.address)
 }
 
-/// A datastore as the subject of a finding.
 pub(crate) fn datastore_subject(datastore: &Datastore) -> Subject {
     Subject::vsphere("Datastore", &datastore.name, &datastore.path)
 }
 
-/// A span of time in the largest fitting unit, for texts.
+/// Formats a duration in its largest fitting unit.
 pub(crate) fn span(seconds: i64) -> String {
     let (number, unit) = match seconds.abs() {
         s @ 0..120 => (s, "second"),
@@ -172,7 +154,7 @@ pub(crate) fn span(seconds: i64) -> String {
     format!("{number} {unit}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The first names of many, for texts.
+/// Lists the first five names and counts the rest.
 pub(crate) fn first_names<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let mut names: Vec<&str> = names.into_iter().collect();
     names.sort_unstable();

@@ -367,7 +367,7 @@ impl Fixture {
         self.testbed.change(json!({"metadata": {"annotations": check}})).await;
         let proposed = self.proposed("VDO-1401", |repair| repair.refused.is_some()).await;
         assert!(!proposed.automatic, "{proposed:?}");
-        self.testbed.event("RepairNotPossible", "VDO never grants rights").await;
+        self.testbed.event("RepairNotPossible", "VDO never grants privileges").await;
         vcenter.permit(&Permission::new(vcenter.user(), "Admin", "/")).await;
         let check = json!({"vdo.vmware.com/check-now": "again"});
         self.testbed.change(json!({"metadata": {"annotations": check}})).await;

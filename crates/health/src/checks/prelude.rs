@@ -19,12 +19,10 @@ pub(crate) use crate::{
     testing::{codes_of, healthy, shows, shows_of_vms},
 };
 
-/// A node as the subject of a finding.
 pub(crate) fn node_subject(node: &Node) -> Subject {
     Subject::kubernetes("Node", None, &node.name)
 }
 
-/// The cluster itself as the subject of a finding.
 pub(crate) fn cluster_subject() -> Subject {
     Subject::kubernetes("Cluster", None, "this cluster")
 }

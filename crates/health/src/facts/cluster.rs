@@ -5,47 +5,37 @@ use serde::{Deserialize, Serialize};
 
 use super::{Drivers, Known, Node, Platform, Version};
 
-/// The Kubernetes side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cluster {
-    /// Who made it.
     pub platform: Platform,
     /// Version of the API server.
     pub version: Known<Version>,
-    /// Where kubelet keeps its files.
     pub kubelet_path: Known<String>,
-    /// Every node, by name.
     pub nodes: Known<BTreeMap<String, Node>>,
-    /// The two drivers, as they run.
     pub drivers: Drivers,
-    /// Leases of controllers the drivers depend on.
+    /// Leases of the drivers' controllers.
     pub leases: Known<Vec<Lease>>,
     /// Admission webhooks of the drivers.
     pub webhooks: Known<Vec<Webhook>>,
-    /// What the account in use may do.
+    /// Permissions of VDO's service account.
     pub access: Known<Vec<AccessReview>>,
-    /// The network plugin.
     pub network: Known<Network>,
-    /// What OpenShift itself knows of vSphere; absent elsewhere.
+    /// OpenShift's own vSphere configuration; `None` on other platforms.
     pub openshift: Known<Option<OpenShift>>,
 }
 
-/// A lease somebody should renew.
+/// A lease that a driver's controller must renew.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lease {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// Which driver it belongs to: `CPI` or `CSI`.
+    /// `CPI` or `CSI`.
     pub driver: String,
-    /// Who holds it.
     pub holder: String,
-    /// When it was renewed last.
     pub renewed: Timestamp,
-    /// For how long it then holds.
+    /// How long it is valid after a renewal.
     pub seconds: u32,
 }
 
@@ -59,21 +49,18 @@ pub struct Webhook {
     pub namespace: String,
     /// Secret with the certificate.
     pub secret: String,
-    /// Whether the API server refuses requests when it does not answer.
+    /// Whether the API server rejects requests if the webhook does not answer.
     pub fails_closed: bool,
-    /// How many pods answer for it.
+    /// How many pods serve it.
     pub endpoints: Known<u32>,
-    /// Since when it is that many.
+    /// When `endpoints` last changed.
     pub since: Timestamp,
-    /// Its certificate.
     pub certificate: Known<Certificate>,
 }
 
-/// A certificate, as far as the checks care.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Certificate {
-    /// Last moment it is good for.
     pub expires: Timestamp,
     /// Whether the client's trust (the webhook's `caBundle`, the configured CA) covers it.
     pub trusted: bool,
@@ -89,16 +76,14 @@ pub struct AccessReview {
     pub resource: String,
     /// Namespace, if it was asked for one.
     pub namespace: Option<String>,
-    /// Verb.
     pub verb: String,
-    /// The answer.
     pub allowed: bool,
-    /// What cannot be done without it.
+    /// The feature that needs the permission.
     pub needed_for: String,
 }
 
 impl AccessReview {
-    /// The right to list a resource in all namespaces, as long as nobody said that it is there.
+    /// A denied review for listing a resource in all namespaces.
     pub fn to_list(group: &str, resource: &str, needed_for: &str) -> Self {
         Self {
             group: group.to_owned(),
@@ -111,13 +96,10 @@ impl AccessReview {
     }
 }
 
-/// The network plugin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Network {
-    /// Its name.
     pub plugin: String,
-    /// Nodes without it.
     pub missing_on: Vec<String>,
 }
 
@@ -126,7 +108,7 @@ impl Network {
     pub const UNRECOGNIZED: &str = "the network plugin";
 }
 
-/// What OpenShift itself knows of vSphere.
+/// OpenShift's own vSphere configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpenShift {

@@ -1,21 +1,19 @@
 use serde::{Deserialize, Serialize};
 
-/// A fact that may not be known.
+/// A fact, or the reason why it is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Known<T> {
-    /// It is this.
     Known(T),
-    /// It could not be observed.
     Unknown {
-        /// Why not, as a sentence an admin understands.
+        /// A sentence for admins.
         reason: String,
     },
 }
 
 impl<T> Default for Known<T> {
     fn default() -> Self {
-        Self::unknown("it has not been looked at yet")
+        Self::unknown("VDO has not checked it yet")
     }
 }
 
@@ -26,12 +24,10 @@ impl<T> From<T> for Known<T> {
 }
 
 impl<T> Known<T> {
-    /// Not known, for this reason.
     pub fn unknown(reason: &str) -> Self {
         Self::Unknown { reason: reason.to_owned() }
     }
 
-    /// The fact, if it is known.
     pub fn get(&self) -> Option<&T> {
         match self {
             Self::Known(value) => Some(value),
@@ -39,7 +35,6 @@ impl<T> Known<T> {
         }
     }
 
-    /// The fact to change, if it is known.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         match self {
             Self::Known(value) => Some(value),
@@ -47,7 +42,6 @@ impl<T> Known<T> {
         }
     }
 
-    /// Why it is not known, if so.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Known(_) => None,

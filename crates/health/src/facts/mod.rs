@@ -1,15 +1,15 @@
-//! What was observed, as plain data.
+//! The facts that the checks read, as plain data.
 //!
 //! ```text
-//!   Facts ─┬─ wanted     what the drivers are asked to do
-//!          ├─ cluster    platform, nodes, drivers' pods, leases, webhooks, rights
+//!   Facts ─┬─ wanted     the desired state of the drivers
+//!          ├─ cluster    platform, nodes, drivers' pods, leases, webhooks, permissions
 //!          ├─ storage    StorageClasses, volumes, attachments, CNS
-//!          ├─ vcenters   each with its answers, its privileges and its inventory
-//!          └─ operator   catalog, pause, fights, acknowledgements
+//!          ├─ vcenters   each with its state, privileges and inventory
+//!          └─ operator   catalog, conflicts, acknowledgements
 //! ```
 //!
-//! Whoever observes fills this in; the checks read it and nothing else. What could not be observed is
-//! [`Known::Unknown`] with the reason, so that a check can say "cannot tell" and never "fine".
+//! The operator and `vdoctl doctor` collect these facts; the checks read nothing else. A fact that they
+//! could not collect is [`Known::Unknown`] with the reason, so that no check takes it for fine.
 
 mod cluster;
 mod driver;
@@ -49,21 +49,16 @@ pub use vcenter::{
 pub use version::Version;
 pub use wanted::{Wanted, WantedCloud, WantedStorage};
 
-/// Everything the checks look at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Facts {
-    /// When this was true. The checks know no other clock.
+    /// The time of the facts. The checks use no other clock.
     pub now: Timestamp,
-    /// What the drivers are asked to do.
     pub wanted: Wanted,
-    /// The Kubernetes side.
     pub cluster: Cluster,
-    /// Volumes, as Kubernetes and as CNS see them.
     pub storage: Storage,
-    /// Every configured vCenter, by the name of its object.
+    /// Every configured vCenter, by the name of its VsphereCloudConfig.
     pub vcenters: BTreeMap<String, Vcenter>,
-    /// The operator itself.
     pub operator: Operator,
 }
 

@@ -5,19 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Known, Version};
 
-/// A node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Node {
-    /// Name.
     pub name: String,
     /// When it joined.
     pub created: Timestamp,
-    /// Whether its kubelet says it is ready.
     pub ready: bool,
-    /// Since when it is (not) ready.
+    /// When `ready` last changed.
     pub ready_since: Timestamp,
-    /// Whether it runs the control plane.
     pub control_plane: bool,
     /// `linux` or `windows`.
     pub os: String,
@@ -25,65 +21,63 @@ pub struct Node {
     pub provider_id: Option<String>,
     /// `status.nodeInfo.systemUUID`.
     pub system_uuid: String,
-    /// What its kubelet is short of, as Kubernetes calls the condition: it evicts pods for it.
+    /// The pressure condition for which its kubelet evicts pods, for example `DiskPressure`.
     pub pressure: Option<String>,
     /// Keys of its taints.
     pub taints: Vec<String>,
-    /// Labels the checks look at: zones, regions, platform.
+    /// Only labels that the checks read: zones, regions, platform.
     pub labels: BTreeMap<String, String>,
-    /// The address kubelet was told to use (`--node-ip`).
+    /// The kubelet's `--node-ip`.
     pub provided_ip: Option<String>,
-    /// Kubelet's version.
     pub kubelet: Version,
-    /// Its CSINode's entry for the vSphere driver; inner absence: it has none.
+    /// The vSphere driver's entry in its CSINode; `None` if there is none.
     pub csi: Known<Option<CsiEntry>>,
     /// `status.errorMessage` of its CSINodeTopology, if there is one.
     pub topology_error: Known<Option<String>>,
-    /// Warnings its kubelet wrote about disks it could not mount.
+    /// The kubelet's warnings about disks that it could not mount.
     pub mount_failures: Known<Vec<super::Event>>,
 }
 
 impl Node {
-    /// The taint that says the cloud provider has not seen it yet.
+    /// The taint that the cloud provider removes when it initialises the node.
     pub const UNINITIALIZED: &'static str = "node.cloudprovider.kubernetes.io/uninitialized";
-    /// The taint that lets volumes go from a node that is off.
+    /// The taint that makes Kubernetes detach the volumes of a node that is off.
     pub const OUT_OF_SERVICE: &'static str = "node.kubernetes.io/out-of-service";
 
-    /// Whether it has a taint.
     pub fn has_taint(&self, key: &str) -> bool {
         self.taints.iter().any(|taint| taint == key)
     }
 
-    /// Whether it runs on something that is not vSphere, by what it says of itself.
+    /// Whether its labels or provider id show that it does not run on vSphere.
     pub fn is_foreign(&self) -> bool {
         self.provider_id.as_deref().is_some_and(is_foreign_id)
             || is_told_foreign(|label| self.labels.get(label).map(String::as_str))
     }
 }
 
-/// How the provider ids of cloud controllers begin that come with a distribution and know no cloud: they
-/// give one to every node, whatever it runs on.
+/// Prefixes of provider ids from cloud controllers embedded in a distribution. They set an id on every
+/// node, wherever it runs.
 const EMBEDDED: [&str; 3] = ["k3s://", "rke2://", "k0s-cloud-provider://"];
 
-/// Whether a provider id is of a cloud controller that came with the distribution. It says nothing about
-/// where the node runs, and keeps a cloud provider from taking the node for its own.
+/// Whether the distribution's embedded cloud controller set this provider id. The id does not show where
+/// the node runs, and prevents another cloud provider from managing the node.
 pub fn is_embedded_id(provider_id: &str) -> bool {
     EMBEDDED.iter().any(|start| provider_id.starts_with(start))
 }
 
-/// Whether a provider id says that the node runs on something that is not vSphere.
+/// Whether a provider id shows that the node does not run on vSphere.
 pub fn is_foreign_id(provider_id: &str) -> bool {
     let ours = provider_id.is_empty() || provider_id.starts_with("vsphere://");
     !ours && !is_embedded_id(provider_id)
 }
 
-/// The label by which an admin says of a node that it is no machine of vSphere, with the value `false`.
+/// With the value `false`, an admin marks a node that is not a vSphere VM.
 pub const VSPHERE_LABEL: &str = "vdo.vmware.com/vsphere";
-/// The label by which OpenShift says on what a node of a mixed cluster runs.
+/// OpenShift's label for the platform of a node in a mixed cluster.
 pub const PLATFORM_LABEL: &str = "node.openshift.io/platform-type";
 
-/// Whether the labels of a node say that it runs on something that is not vSphere. The storage driver is
-/// not put on such nodes either.
+/// Whether the labels of a node show that it does not run on vSphere. VDO keeps the storage driver off such
+/// nodes, too.
 pub fn is_told_foreign<'a>(label: impl Fn(&str) -> Option<&'a str>) -> bool {
     label(VSPHERE_LABEL) == Some("false")
         || label(PLATFORM_LABEL).is_some_and(|platform| platform != "vsphere")
@@ -93,10 +87,8 @@ pub fn is_told_foreign<'a>(label: impl Fn(&str) -> Option<&'a str>) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiEntry {
-    /// The node by the driver's name for it: the VM's uuid since release 2.5.
+    /// The driver's id of the node: the VM's uuid since release 2.5.
     pub node_id: String,
-    /// How many volumes it may hold.
     pub limit: Option<u32>,
-    /// Topology keys.
     pub topology_keys: Vec<String>,
 }

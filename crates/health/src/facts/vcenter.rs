@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Inventory, Known, Version};
 
-/// A vCenter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Vcenter {
@@ -183,7 +182,6 @@ pub struct Grants {
 pub struct Entity {
     /// What it is.
     pub kind: EntityKind,
-    /// Its name.
     pub name: String,
     /// Its inventory path.
     pub path: String,
@@ -195,21 +193,14 @@ pub struct Entity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EntityKind {
-    /// The root folder.
     Root,
-    /// A datacenter.
     Datacenter,
     /// A folder between root and VM.
     Folder,
-    /// A cluster.
     Cluster,
-    /// An ESXi host.
     Host,
-    /// A datastore.
     Datastore,
-    /// A node's VM.
     Vm,
-    /// A network.
     Network,
 }
 

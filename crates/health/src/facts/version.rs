@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(into = "String", try_from = "String")]
 pub struct Version {
-    /// First number.
     pub major: u32,
     /// Second number; for Kubernetes, "the minor".
     pub minor: u32,
@@ -19,7 +18,6 @@ pub struct Version {
 }
 
 impl Version {
-    /// A version from its numbers.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
         Self { major, minor, patch }
     }

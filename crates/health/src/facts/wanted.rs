@@ -4,22 +4,22 @@ use serde::{Deserialize, Serialize};
 
 use super::Known;
 
-/// What the drivers are asked to do, by whoever configured them.
+/// The desired state of the drivers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Wanted {
-    /// That what was written down could be read; nothing may have been.
+    /// Whether the configuration could be read; it may be empty.
     pub read: Known<()>,
-    /// The cloud provider; absent if there is none.
+    /// `None` if no cloud provider is requested.
     pub cloud: Option<WantedCloud>,
-    /// The storage driver; absent if there is none.
+    /// `None` if no storage driver is requested.
     pub storage: Option<WantedStorage>,
-    /// Whether VDO shall turn `disk.EnableUUID` on by itself.
+    /// Whether VDO sets `disk.EnableUUID` automatically.
     pub sets_disk_uuid: bool,
 }
 
 impl Wanted {
-    /// Tag categories of both drivers, without doubles.
+    /// Tag categories of both drivers, without duplicates.
     pub fn categories(&self) -> BTreeSet<&str> {
         let cloud = self.cloud.iter().flat_map(|c| c.zone.iter().chain(&c.region));
         let storage = self.storage.iter().flat_map(|s| &s.categories);
@@ -27,11 +27,10 @@ impl Wanted {
     }
 }
 
-/// What the cloud provider is asked to do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WantedCloud {
-    /// Names of the vCenters it is told of.
+    /// Names of its VsphereCloudConfigs.
     pub vcenters: BTreeSet<String>,
     /// Tag category of zones.
     pub zone: Option<String>,
@@ -39,38 +38,33 @@ pub struct WantedCloud {
     pub region: Option<String>,
     /// Subnets the internal address may come from, as written in the configuration.
     pub internal_subnets: Vec<String>,
-    /// Subnets it may not come from.
+    /// Subnets that the internal address must not come from.
     pub excluded_subnets: Vec<String>,
-    /// Whether IPv4 addresses are looked for.
     pub ipv4: bool,
-    /// Whether IPv6 addresses are looked for.
     pub ipv6: bool,
     /// Name of the network the internal address may come from.
     pub internal_network: Option<String>,
-    /// Whether it is forbidden to delete nodes.
+    /// Whether the driver is configured never to delete nodes.
     pub keeps_nodes: bool,
-    /// Whether nobody said any of this: the driver is taken to be wanted, its settings are not known.
+    /// Whether these settings are unknown: a driver runs, but no configuration describes it.
     pub assumed: bool,
 }
 
-/// What the storage driver is asked to do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WantedStorage {
-    /// Names of the vCenters it is told of.
+    /// Names of its VsphereCloudConfigs.
     pub vcenters: BTreeSet<String>,
-    /// Tag categories volumes follow; empty without topology.
+    /// Tag categories of the topology; empty without topology.
     pub categories: Vec<String>,
-    /// Whether volumes many pods can write are asked for.
+    /// Whether ReadWriteMany volumes are requested.
     pub file_volumes: bool,
-    /// Whether snapshots are asked for.
     pub snapshots: bool,
-    /// How many snapshots one volume may have.
+    /// The limit per volume.
     pub snapshots_per_volume: u32,
-    /// How many volumes one node should hold; the driver's default if absent.
+    /// `None` for the driver's default.
     pub volumes_per_node: Option<u32>,
-    /// Kubelet's directory the driver is told of.
     pub kubelet_path: String,
-    /// Whether nobody said any of this: the driver is taken to be wanted, its settings are not known.
+    /// Whether these settings are unknown: a driver runs, but no configuration describes it.
     pub assumed: bool,
 }

@@ -1,16 +1,13 @@
-//! What a repair does, in words.
+//! Texts that describe a repair.
 
 use super::{Proposal, Repair};
 use crate::facts::Node;
 
-/// Why nobody but the admin grants rights.
-const NO_GRANTS: &str = "VDO never grants rights in vCenter by itself, not even with `Fix`: an account that \
-                         could, could grant itself anything. Follow the steps of the finding";
-/// Why a driver of the platform is left alone.
-const PLATFORM: &str =
-    "the platform installs and keeps this driver, and would take the change back: mend it there";
+const NO_GRANTS: &str = "VDO never grants privileges in vCenter, not even with `Fix`: an account with that \
+                         permission could grant itself every privilege. Follow the steps of the finding";
+const PLATFORM: &str = "the platform manages this driver and would revert the change: fix it there";
 
-/// A repair in words. `owned`: the platform runs the drivers itself.
+/// `owned`: the platform manages the drivers.
 pub(super) fn describe(code: &str, repair: Repair, owned: bool) -> Proposal {
     let driver = matches!(
         repair,
@@ -38,24 +35,24 @@ fn says(repair: &Repair) -> String {
     match repair {
         Repair::SetDiskUuid { node, .. } => format!("Sets disk.EnableUUID on the VM of {node}"),
         Repair::TaintNode { node } => format!(
-            "Taints {node} with {}, so that the cloud provider looks at it",
+            "Taints {node} with {}, so that the cloud provider initialises it",
             Node::UNINITIALIZED
         ),
         Repair::RemoveCsiEntry { node, .. } => format!(
             "Removes the entry of csi.vsphere.vmware.com from CSINode {node} and restarts the driver's pod \
-             there, which registers anew"
+             there, which registers the node again"
         ),
         Repair::ReplaceImages { workload, images, .. } => {
             let images: Vec<&str> = images.values().map(|image| image.to.as_str()).collect();
-            format!("Lets {workload} pull {}", images.join(", "))
+            format!("Sets the images of {workload} to {}", images.join(", "))
         }
         Repair::RenewWebhookCertificate { webhook, namespace, secret } => format!(
-            "Writes a new certificate to Secret {namespace}/{secret} and its authority to {webhook}, and \
+            "Writes a new certificate to Secret {namespace}/{secret} and its CA to {webhook}, and \
              restarts the webhook"
         ),
         Repair::SetFeatures { features, .. } => {
             let names: Vec<&str> = features.keys().map(String::as_str).collect();
-            format!("Adds the feature switches {} as the release has them", names.join(", "))
+            format!("Sets the feature switches {} to the values of the release", names.join(", "))
         }
         Repair::Grant { user, path, role, privileges, .. } => {
             let names: Vec<&str> = privileges.iter().map(String::as_str).collect();
@@ -67,10 +64,10 @@ fn says(repair: &Repair) -> String {
 fn then(repair: &Repair) -> Option<String> {
     match repair {
         Repair::SetDiskUuid { node, .. } => {
-            Some(format!("One power cycle of the VM of {node}, which VDO leaves to you"))
+            Some(format!("Power-cycle the VM of {node}; VDO does not do that"))
         }
         Repair::TaintNode { node } => {
-            Some(format!("--cloud-provider=external in kubelet's arguments on {node}"))
+            Some(format!("Add --cloud-provider=external to the kubelet's arguments on {node}"))
         }
         _ => None,
     }
@@ -79,18 +76,18 @@ fn then(repair: &Repair) -> Option<String> {
 fn undo(repair: &Repair) -> Option<String> {
     match repair {
         Repair::SetDiskUuid { node, .. } => {
-            Some(format!("Sets disk.EnableUUID of the VM of {node} to FALSE again"))
+            Some(format!("Sets disk.EnableUUID on the VM of {node} back to FALSE"))
         }
         Repair::TaintNode { node } => Some(format!("Removes the taint from {node}")),
         Repair::ReplaceImages { workload, images, .. } => {
             let images: Vec<&str> = images.values().map(|image| image.from.as_str()).collect();
-            Some(format!("Lets {workload} pull {} again", images.join(", ")))
+            Some(format!("Sets the images of {workload} back to {}", images.join(", ")))
         }
-        Repair::SetFeatures { .. } => Some("Removes them again".to_owned()),
-        // The entry named a machine that is gone, the certificate was about to end: neither is wanted back.
+        Repair::SetFeatures { .. } => Some("Removes the feature switches again".to_owned()),
+        // The entry named a deleted VM, and the certificate was about to expire: an undo would restore the fault.
         Repair::RemoveCsiEntry { .. } | Repair::RenewWebhookCertificate { .. } => None,
         Repair::Grant { user, path, role, .. } => {
-            Some(format!("Takes the role {role} from {user} on {path}"))
+            Some(format!("Removes the role {role} of {user} on {path}"))
         }
     }
 }

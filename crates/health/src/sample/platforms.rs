@@ -1,5 +1,4 @@
-//! Healthy clusters of every kind, each with the facts of its own: who runs the drivers and where, what
-//! its nodes are called and labelled, which of them can be seen, what its network is.
+//! A healthy cluster of each distribution, with its driver installation, node names, labels and network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +8,7 @@ use crate::facts::{
     Version,
 };
 
-/// One healthy cluster of each kind, by what it is called.
+/// One healthy cluster of each distribution, by name.
 pub fn platforms() -> Vec<(&'static str, Facts)> {
     vec![
         ("kubeadm", kubeadm()),
@@ -66,12 +65,11 @@ fn network(facts: &mut Facts, plugin: &str) {
     facts.cluster.network = Network { plugin: plugin.into(), missing_on: Vec::new() }.into();
 }
 
-/// Gives every node a label.
 fn label(facts: &mut Facts, key: &str, value: &str) {
     nodes(facts).for_each(|node| drop(node.labels.insert(key.into(), value.into())));
 }
 
-/// Neither driver knows of zones: no tags, no labels, one datastore for all.
+/// Without zones: no tags, no labels, one datastore for all nodes.
 fn without_zones(facts: &mut Facts) {
     if let Some(cloud) = &mut facts.wanted.cloud {
         (cloud.zone, cloud.region) = (None, None);
@@ -122,14 +120,14 @@ fn without_webhooks(facts: &mut Facts) {
     facts.cluster.webhooks = Vec::new().into();
 }
 
-/// A cluster made with kubeadm or Cluster API: VDO runs both drivers, in zones.
+/// kubeadm or Cluster API: VDO manages both drivers, with zones.
 fn kubeadm() -> Facts {
     let mut facts = sized(Platform::Kubernetes, 3, 5, 12);
     network(&mut facts, "Calico");
     facts
 }
 
-/// OpenShift that was installed on vSphere: the platform runs both drivers, under its own names.
+/// OpenShift on vSphere: the platform manages both drivers, with its own names.
 fn openshift_of_its_own() -> Facts {
     let mut facts = sized(Platform::OpenShift, 3, 3, 6);
     kubernetes(&mut facts, Version::new(1, 33, 4));
@@ -139,7 +137,7 @@ fn openshift_of_its_own() -> Facts {
     label(&mut facts, "node.openshift.io/os_id", "rhel");
     home(&mut facts, "CPI", "openshift-cloud-controller-manager");
     home(&mut facts, "CSI", "openshift-cluster-csi-drivers");
-    // Releases of OpenShift are named by digest alone; which release of the driver it is nobody says.
+    // OpenShift names images only by digest, so the driver's release is unknown.
     let image = "quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:0a1b";
     if let Some(driver) = cloud(&mut facts) {
         let name = "vsphere-cloud-controller-manager";
@@ -167,7 +165,7 @@ fn openshift_of_its_own() -> Facts {
     facts
 }
 
-/// OpenShift installed as if on bare metal: the platform knows nothing of vSphere, VDO runs the drivers.
+/// OpenShift with platform None: VDO manages the drivers.
 fn openshift_without_vsphere() -> Facts {
     let mut facts = sized(Platform::OpenShift, 3, 3, 6);
     facts.cluster.openshift = Known::Known(None);
@@ -177,7 +175,7 @@ fn openshift_without_vsphere() -> Facts {
     facts
 }
 
-/// OpenShift with failure domains in two vCenters, each with hosts, machines and datastores of its own.
+/// OpenShift with failure domains in two vCenters, each with its own hosts, VMs and datastores.
 fn openshift_on_two_vcenters() -> Facts {
     let mut facts = openshift_of_its_own();
     let second: BTreeSet<String> = ["worker-1", "worker-2", "worker-3"].map(str::to_owned).into();
@@ -229,7 +227,7 @@ fn openshift_on_two_vcenters() -> Facts {
     facts
 }
 
-/// RKE2 with the drivers of Rancher's charts, which are all in `kube-system`.
+/// RKE2 with the drivers of Rancher's charts, all in `kube-system`.
 fn rke2() -> Facts {
     let mut facts = sized(Platform::Rke2, 3, 4, 8);
     kubernetes(&mut facts, Version::new(1, 33, 5));
@@ -251,14 +249,14 @@ fn rke2() -> Facts {
     facts
 }
 
-/// k3s with one server and its own cloud provider: storage alone, and provider ids that are not vSphere's.
+/// k3s with one server and its embedded cloud provider: only the storage driver, foreign provider ids.
 fn k3s() -> Facts {
     let mut facts = sized(Platform::K3s, 1, 2, 3);
     kubernetes(&mut facts, Version::new(1, 35, 1));
     storage_alone(&mut facts);
     without_zones(&mut facts);
     without_webhooks(&mut facts);
-    // Flannel is part of the program: no DaemonSet tells of it.
+    // Flannel is part of the k3s binary, without a DaemonSet.
     network(&mut facts, "");
     for node in nodes(&mut facts) {
         node.provider_id = Some(format!("k3s://{}", node.name));
@@ -271,7 +269,7 @@ fn k3s() -> Facts {
     facts
 }
 
-/// Talos: nothing but Kubernetes on its nodes, namespaces closed to privileged pods unless labelled.
+/// Talos: namespaces reject privileged pods unless labelled.
 fn talos() -> Facts {
     let mut facts = sized(Platform::Talos, 3, 3, 6);
     network(&mut facts, "Cilium");
@@ -279,7 +277,7 @@ fn talos() -> Facts {
     facts
 }
 
-/// k0s: the control plane is no part of the cluster, so its nodes are not there; kubelet is elsewhere.
+/// k0s: the control plane has no Node objects, and the kubelet uses another directory.
 fn k0s() -> Facts {
     let mut facts = sized(Platform::K0s, 0, 4, 8);
     without_zones(&mut facts);
@@ -287,13 +285,12 @@ fn k0s() -> Facts {
     if let Some(driver) = cloud(&mut facts)
         && let Some(workload) = driver.workloads.first_mut()
     {
-        // It runs on the workers.
         (workload.desired, workload.ready) = (4, 4);
     }
     facts
 }
 
-/// MicroK8s: every node is everything, without labels for it; kubelet is in the snap's folder.
+/// MicroK8s: nodes have no role labels, and the kubelet's directory is in the snap.
 fn microk8s() -> Facts {
     let mut facts = sized(Platform::MicroK8s, 0, 3, 6);
     kubernetes(&mut facts, Version::new(1, 34, 2));
@@ -304,7 +301,7 @@ fn microk8s() -> Facts {
     facts
 }
 
-/// EKS Anywhere: it installs the cloud provider, VDO the storage driver beside it.
+/// EKS Anywhere installs the cloud provider; VDO installs the storage driver.
 fn eks_anywhere() -> Facts {
     let mut facts = sized(Platform::Kubernetes, 3, 3, 6);
     kubernetes(&mut facts, Version::new(1, 33, 3));
@@ -320,7 +317,7 @@ fn eks_anywhere() -> Facts {
     facts
 }
 
-/// Tanzu Kubernetes Grid on vSphere 7: images of its own registry, Antrea, Windows workers.
+/// Tanzu Kubernetes Grid on vSphere 7: its own registry, Antrea, Windows workers.
 fn tkg() -> Facts {
     let mut facts = sized(Platform::Kubernetes, 3, 4, 8);
     kubernetes(&mut facts, Version::new(1, 31, 7));

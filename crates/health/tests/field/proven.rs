@@ -17,14 +17,14 @@ use crate::{
 /// Checks of one volume for which another one says, once, what nobody knows of any: check, the one that
 /// says it, and what it says.
 const SPOKEN_FOR: &[(&str, &str, &str)] =
-    &[("storage/registered", "storage/numbers", "which volumes vCenter knows")];
+    &[("storage/registered", "storage/volume_counts", "which volumes vCenter knows")];
 
 /// What says that a check cannot tell.
 const CANNOT_TELL: &str = api::finding::codes::CHECK_INCOMPLETE.code;
 
 /// What a check alone says, by code.
 fn said(check: &'static Check, (facts, index): &Seen) -> BTreeSet<&'static str> {
-    let hits = check.alone(&View { facts, index });
+    let hits = check.hits(&View { facts, index });
     hits.iter().map(|hit| hit.definition.code).collect()
 }
 
@@ -101,7 +101,7 @@ fn is_blind(check: &'static Check, blind: &[Seen]) -> bool {
     };
     let other = checks::all().iter().find(|check| check.name == *other).unwrap();
     blind.iter().any(|(facts, index)| {
-        other.alone(&View { facts, index }).iter().any(|hit| {
+        other.hits(&View { facts, index }).iter().any(|hit| {
             hit.definition.code == CANNOT_TELL
                 && hit.own.iter().any(|(_, text)| text.contains(words))
         })
@@ -124,7 +124,7 @@ fn every_check_has_a_fault_it_names_a_cluster_it_is_silent_about_and_a_fact_it_m
             }
         }
         // The VM of a node that is not seen is told once, for all checks of VMs: see below.
-        if !check.is_of_vms() && !is_blind(check, &blind) {
+        if !check.needs_vm() && !is_blind(check, &blind) {
             lacks.push("a fact without which it cannot tell".to_owned());
         }
         if !lacks.is_empty() {
@@ -142,10 +142,10 @@ fn of_a_machine_nobody_sees_every_check_of_machines_says_that_it_cannot_tell() {
     let found = crate::found(facts);
     let told: Vec<&str> =
         found[CANNOT_TELL].iter().filter_map(|finding| finding.seen.as_deref()).collect();
-    let of_vms = checks::all().iter().filter(|check| check.is_of_vms());
-    let matters: Vec<String> = of_vms.map(|check| check.matter()).collect();
+    let of_vms = checks::all().iter().filter(|check| check.needs_vm());
+    let matters: Vec<String> = of_vms.map(|check| check.topic()).collect();
     assert!(!matters.is_empty());
-    for matter in matters {
-        assert!(told.iter().any(|seen| seen.contains(&matter)), "{matter}: {told:#?}");
+    for topic in matters {
+        assert!(told.iter().any(|seen| seen.contains(&topic)), "{topic}: {told:#?}");
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use api::{
     Finding, Severity,
-    finding::{NAMED_OBJECTS, Subject, codes},
+    finding::{NAMED_OBJECTS, Subject, Theme, codes},
     vdo_config::Remediation,
 };
 use health::{
@@ -237,8 +237,9 @@ impl Live {
                 .map(|vm| (id(&vm.reference), repaired_machine(&self.repaired, name, &tree, &vm)))
                 .collect();
         }
-        self.due = due(&whole);
-        self.examination = Some(Examination::of(whole));
+        let examination = Examination::of(whole);
+        self.due = due(&examination);
+        self.examination = Some(examination);
     }
 
     /// Returns whether anything changed.
@@ -288,7 +289,7 @@ impl Live {
         }
         changed |= waiting || pods;
         if changed {
-            self.due = self.due.min(due(examination.facts()));
+            self.due = self.due.min(due(examination));
         }
         changed
     }
@@ -362,8 +363,12 @@ impl Live {
 
 /// Whether a finding is open that only asking vCenter can close.
 fn is_asked_for(finding: &Finding) -> bool {
-    let of_vcenter =
-        matches!(finding.code.get(..6), Some("VDO-13" | "VDO-14" | "VDO-15" | "VDO-17"));
+    let of_vcenter = finding.definition().is_some_and(|definition| {
+        matches!(
+            definition.theme,
+            Theme::Vcenters | Theme::Privileges | Theme::Storage | Theme::Zones
+        )
+    });
     of_vcenter && finding.severity >= Severity::Error && finding.acknowledged.is_none()
 }
 
@@ -394,7 +399,9 @@ fn is_early(facts: &facts::Facts) -> bool {
 /// because nobody has looked yet.
 fn keep_what_was_known(findings: &mut Vec<Finding>, facts: &facts::Facts) {
     let before = facts.config.status.iter().flat_map(|status| &status.findings);
-    for finding in before.filter(|finding| ("VDO-12".."VDO-19").contains(&finding.code.as_str())) {
+    let is_checked =
+        |finding: &&Finding| finding.definition().is_some_and(|d| d.theme.is_checked());
+    for finding in before.filter(is_checked) {
         if !findings.iter().any(|other| other.code == finding.code) {
             findings.push(finding.clone());
         }
@@ -414,66 +421,10 @@ fn is_pending(facts: &facts::Facts, vcenters: &Vcenters) -> bool {
     })
 }
 
-/// The next moment at which time alone may change an answer.
-fn due(facts: &Facts) -> Timestamp {
-    let now = facts.now;
-    let mut next = now + AT_LEAST;
-    let grace_period = |usual| facts.operator.grace_period(usual);
-    let mut at = |moment: Timestamp, after: i64| {
-        let moment = moment.saturating_add(SignedDuration::from_secs(after + 1));
-        if let Ok(moment) = moment
-            && moment > now
-            && moment < next
-        {
-            next = moment;
-        }
-    };
-    for node in facts.cluster.nodes.get().into_iter().flat_map(BTreeMap::values) {
-        at(node.created, grace_period(120));
-        at(node.created, grace_period(300));
-        if !node.ready {
-            at(node.ready_since, 120);
-            at(node.ready_since, grace_period(360));
-        }
-    }
-    for claim in facts.storage.pending.get().into_iter().flatten() {
-        at(claim.since, grace_period(300));
-    }
-    for attachment in facts.storage.attachments.get().into_iter().flatten() {
-        at(attachment.since, grace_period(120));
-    }
-    for lease in facts.cluster.leases.get().into_iter().flatten() {
-        at(lease.renewed, i64::from(lease.seconds) + 120);
-    }
-    for vcenter in facts.vcenters.values() {
-        at(vcenter.since, 120);
-        if let Some(tls) = vcenter.tls.get() {
-            at(tls.expires, -30 * 86_400);
-            at(tls.expires, 0);
-        }
-        if let Some(Some(end)) = vcenter.password_expires.get() {
-            at(*end, -14 * 86_400);
-            at(*end, 0);
-        }
-    }
-    for webhook in facts.cluster.webhooks.get().into_iter().flatten() {
-        at(webhook.since, grace_period(60));
-        if let Some(certificate) = webhook.certificate.get() {
-            at(certificate.expires, -21 * 86_400);
-            at(certificate.expires, 0);
-        }
-    }
-    for accepted in &facts.operator.acknowledged {
-        if let Some(until) = accepted.until {
-            at(until, 0);
-        }
-    }
-    let drivers = [&facts.cluster.drivers.cloud, &facts.cluster.drivers.storage];
-    let drivers = drivers.into_iter().filter_map(|known| known.get()?.as_ref());
-    if drivers.flat_map(|driver| &driver.workloads).any(|w| w.changing && w.ready < w.desired) {
-        at(now, 30);
-    }
-    next
+/// When to look at everything again even if nothing changes.
+fn due(examination: &Examination) -> Timestamp {
+    let latest = examination.facts().now + AT_LEAST;
+    examination.recheck_at().map_or(latest, |at| at.min(latest))
 }
 
 /// The list of every object, where findings name more than they show.

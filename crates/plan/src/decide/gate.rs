@@ -1,6 +1,6 @@
 //! What the checks found stands in the way of an installation or an upgrade until it is cured.
 
-use api::finding::{Finding, codes};
+use api::finding::{Concerns, Finding, codes};
 use catalog::Driver;
 
 use super::{rollback, steps::waiting};
@@ -23,7 +23,7 @@ pub(super) fn gate(
         return None;
     }
     let blockers: Vec<&Finding> =
-        facts.health.blockers.iter().filter(|finding| concerns(&finding.code, driver)).collect();
+        facts.health.blockers.iter().filter(|finding| concerns(finding, driver)).collect();
     if let Some(first) = blockers.first() {
         let names: Vec<&str> = blockers.iter().map(|finding| finding.code.as_str()).collect();
         let message = format!("waits for {} to be cured: {}", names.join(", "), first.title);
@@ -36,14 +36,12 @@ pub(super) fn gate(
     })
 }
 
-/// Whether a finding is about something a driver needs.
-fn concerns(code: &str, driver: Driver) -> bool {
-    match code.get(..6) {
-        Some("VDO-12") => driver == Driver::Cpi,
-        Some("VDO-14" | "VDO-15") => driver == Driver::Csi,
-        Some("VDO-13") if code == codes::VCENTER_TOO_OLD.code => driver == Driver::Csi,
-        Some("VDO-13" | "VDO-16" | "VDO-17") => true,
-        _ => false,
+fn concerns(finding: &Finding, driver: Driver) -> bool {
+    match finding.definition().map(|definition| definition.concerns) {
+        Some(Concerns::BothDrivers) => true,
+        Some(Concerns::CloudProvider) => driver == Driver::Cpi,
+        Some(Concerns::StorageDriver) => driver == Driver::Csi,
+        Some(Concerns::NoDriver) | None => false,
     }
 }
 

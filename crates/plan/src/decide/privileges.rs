@@ -1,6 +1,9 @@
 //! Whether another vCenter user may do what the driver that gets it needs.
 
-use api::{Severity, finding::codes};
+use api::{
+    Finding, Severity,
+    finding::{Theme, codes},
+};
 use catalog::Driver;
 
 use super::{configuration::Configuration, desired::DesiredDriver, steps::waiting};
@@ -32,12 +35,12 @@ pub(super) fn are_there(
         plan.next = Next::Wait;
         return false;
     }
-    let needed = |code: &str| match desired.driver {
-        Driver::Cpi => code == codes::PRIVILEGE_READ.code,
-        Driver::Csi => code.starts_with("VDO-14"),
+    let needed = |finding: &Finding| match desired.driver {
+        Driver::Cpi => finding.code == codes::PRIVILEGE_READ.code,
+        Driver::Csi => finding.definition().is_some_and(|d| d.theme == Theme::Privileges),
     };
     let mut lacks = facts.health.findings.iter();
-    let lacks = lacks.find(|f| needed(&f.code) && f.severity >= Severity::Error);
+    let lacks = lacks.find(|finding| needed(finding) && finding.severity >= Severity::Error);
     let Some(lacks) = lacks else { return true };
     let seen = lacks.seen.as_deref().unwrap_or(&lacks.title);
     let message = format!("{}: {seen}; until then the user before stays in use", lacks.code);

@@ -9,7 +9,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    super::say_if_unknown(view, "whether the drivers have their configuration", sink);
+    super::report_unknown_drivers(view, "whether the drivers have their configuration", sink);
     for driver in view.drivers() {
         let question = format!("whether the {} has its configuration", driver.name);
         let found = sink.need(&driver.config_secret, cluster_subject, question);
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_secret_is_named() {
+    fn a_missing_secret_is_reported() {
         shows(
             &CHECK,
             &["VDO-1619"],

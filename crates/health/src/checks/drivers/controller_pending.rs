@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    super::say_if_unknown(view, "whether the controllers of the drivers run", sink);
+    super::report_unknown_drivers(view, "whether the controllers of the drivers run", sink);
     for driver in view.drivers() {
         for workload in &driver.workloads {
             for pod in &workload.pods {
@@ -36,13 +36,13 @@ fn step(view: &View<'_>, driver: &Driver, workload: &Workload, pod: &Pod, messag
         );
     }
     if message.contains("affinity/selector") {
-        return "kubectl label node NODE node-role.kubernetes.io/control-plane=   for the nodes it \
-                shall run on; VDO chooses worker nodes where no control plane is to be seen"
+        return "kubectl label node NODE node-role.kubernetes.io/control-plane=   for the nodes \
+                that should run it; VDO uses worker nodes if it sees no control plane nodes"
             .to_owned();
     }
     if message.contains("untolerated taint") {
-        return "kubectl describe nodes | grep Taints   shows them; remove the taint, or let the \
-                controller tolerate it"
+        return "kubectl describe nodes | grep Taints   lists the taints; remove the taint, or let \
+                the controller tolerate it"
             .to_owned();
     }
     format!("kubectl describe pod --namespace {namespace} {}", pod.name)
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controller_no_node_wants_is_named_with_the_schedulers_words() {
+    fn a_controller_no_node_wants_is_reported_with_the_schedulers_words() {
         shows(
             &CHECK,
             &["VDO-1601"],

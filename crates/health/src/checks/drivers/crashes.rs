@@ -9,13 +9,13 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    super::say_if_unknown(view, "whether the drivers crash", sink);
+    super::report_unknown_drivers(view, "whether the drivers crash", sink);
     for driver in view.drivers() {
         for pod in driver.workloads.iter().flat_map(|workload| &workload.pods) {
             for container in pod.containers.iter().filter(|c| crashes(c, pod.ready)) {
                 let known = messages::explain_last(&container.last_lines);
                 let none =
-                    if container.unread.is_some() { "words nobody could read" } else { "nothing" };
+                    if container.unread.is_some() { "unreadable logs" } else { "no log lines" };
                 let last = container.last_lines.last().map_or(none, String::as_str);
                 let line = known.map_or(last, |(line, _)| line);
                 let meaning = known.map_or(String::new(), |(_, m)| format!("; {}", m.meaning));
@@ -44,7 +44,7 @@ mod tests {
     use crate::facts::Waiting;
 
     #[test]
-    fn the_last_words_of_a_container_are_explained() {
+    fn the_crash_logs_of_a_container_are_explained() {
         let crash = |facts: &mut Facts| {
             let pod = &mut facts.storage_driver().workloads[1].pods[0];
             pod.ready = false;
@@ -65,6 +65,6 @@ mod tests {
         crash(&mut facts);
         let examination = crate::Examination::of(facts);
         let seen = &examination.report().page("VDO-1604", 0, 1).entries[0].seen;
-        assert!(seen.contains("the controller has not come up yet"), "{seen}");
+        assert!(seen.contains("is not running yet"), "{seen}");
     }
 }

@@ -10,7 +10,7 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
-    let question = "whether the storage driver's definitions are there";
+    let question = "whether the storage driver's CustomResourceDefinitions exist";
     let Some(Some(driver)) = sink.need(&drivers.storage, cluster_subject, question) else { return };
     let crds = sink.need(&driver.crds, cluster_subject, question).into_iter().flatten();
     for crd in crds.filter(|(_, exists)| !**exists).map(|(name, _)| name) {
@@ -29,14 +29,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_definition_is_named() {
+    fn a_missing_definition_is_reported() {
         shows(&CHECK, &["VDO-1605"], Shortcuts::no_crds, |facts| {
             facts.cluster.drivers.storage = Known::unknown("VDO may not list them");
         });
     }
 
     #[test]
-    fn a_driver_without_its_csidriver_object_is_named() {
+    fn a_driver_without_its_csidriver_object_is_reported() {
         let mut facts = healthy();
         facts.storage_driver().registered = false.into();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1622"]);

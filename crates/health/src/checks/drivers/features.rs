@@ -10,7 +10,7 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let Some(driver) = view.storage_driver().filter(|driver| driver.upstream) else { return };
-    let question = "whether the storage driver's feature switches are those of its release";
+    let question = "whether the storage driver's feature switches match its release";
     let Some(features) = sink.need(&driver.features, cluster_subject, question) else { return };
     let differences: Vec<String> = driver
         .release_features
@@ -19,7 +19,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             None => Some(format!("{name} is missing")),
             // Somebody may have turned a switch on; one the release relies on may not be off.
             Some(actual) if value == "true" && actual != "true" => {
-                Some(format!("{name} is {actual}, the release has true"))
+                Some(format!("{name} is {actual}, but true in the release"))
             }
             Some(_) => None,
         })

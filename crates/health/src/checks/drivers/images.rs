@@ -15,7 +15,7 @@ pub(super) const CHECK: Check = Check {
 const GONE: &str = "gcr.io/cloud-provider-vsphere/";
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    super::say_if_unknown(view, "whether the images of the drivers can be pulled", sink);
+    super::report_unknown_drivers(view, "whether nodes can pull the drivers' images", sink);
     for driver in view.drivers() {
         for workload in &driver.workloads {
             for pod in &workload.pods {
@@ -54,7 +54,7 @@ fn moved(driver: &Driver, workload: &Workload, container: &Container) -> Hit {
         Some(image) => hit.with("successor", image).shared("advice", "Or let VDO do it: remediation.imageRegistry: Fix"),
         None => hit
             .with("successor", "NEWER_IMAGE")
-            .shared("advice", "This release was not published again: upgrade the driver, vdoctl plan shows to which release"),
+            .shared("advice", "This release has no image in the new registry: upgrade the driver; vdoctl plan shows the release"),
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use crate::facts::Waiting;
 
     #[test]
-    fn an_image_of_the_registry_that_is_gone_is_named_before_it_is_needed() {
+    fn an_image_of_the_registry_that_is_gone_is_reported_before_it_is_needed() {
         shows(
             &CHECK,
             &["VDO-1602"],
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn successors_are_named_where_there_are_any() {
+    fn successors_are_reported_where_there_are_any() {
         for (image, expected) in [
             ("csi/release/driver:v3.3.1", Some("registry.k8s.io/csi-vsphere/driver:v3.3.1")),
             ("csi/release/syncer:v2.7.3", None),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_the_registry_refuses_is_named_with_its_words() {
+    fn an_image_the_registry_refuses_is_reported_with_its_words() {
         let mut facts = healthy();
         let container = &mut facts.cloud_driver().workloads[0].pods[0].containers[0];
         container.waiting =

@@ -10,11 +10,11 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
-    let question = "whether the storage driver finds kubelet's files";
+    let question = "whether the storage driver uses the right kubelet directory";
     let driver = sink.need(&drivers.storage, cluster_subject, question).and_then(Option::as_ref);
     let told = driver.and_then(|driver| driver.kubelet_path.as_ref());
     let (Some(driver), Some(told)) = (driver, told) else { return };
-    let question = "where kubelet keeps its files";
+    let question = "which directory the kubelet uses";
     let Some(actual) = sink.need(&view.facts.cluster.kubelet_path, cluster_subject, question)
     else {
         return;
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_directory_is_named_with_the_right_one() {
+    fn a_wrong_directory_is_reported_with_the_right_one() {
         shows(
             &CHECK,
             &["VDO-1612"],

@@ -22,7 +22,7 @@ fn is_gone(view: &View<'_>, driver: &str) -> bool {
 }
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    let question = "whether somebody holds the drivers' leases";
+    let question = "whether a controller holds each of the drivers' leases";
     let Some(leases) = sink.need(&view.facts.cluster.leases, cluster_subject, question) else {
         return;
     };
@@ -37,6 +37,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         if is_gone(view, &lease.driver) {
             continue;
         }
+        sink.recheck(view, lease.renewed, i64::from(lease.seconds) + GRACE_PERIOD);
         if age > i64::from(lease.seconds) + GRACE_PERIOD {
             sink.raise(
                 Hit::new(
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_nobody_renews_is_named() {
+    fn a_lease_nobody_renews_is_reported() {
         shows(
             &CHECK,
             &["VDO-1616"],

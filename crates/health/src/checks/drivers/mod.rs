@@ -2,18 +2,18 @@
 
 mod configuration;
 mod controller_pending;
+mod crash_logs;
 mod crashes;
 mod definitions;
-mod doubles;
 mod features;
 pub(super) mod images;
 mod kubelet_path;
-mod last_words;
 mod leases;
 mod pod_security;
 mod provisioner;
 mod release;
 mod rollout;
+mod second_driver;
 mod webhooks;
 
 use api::finding::{Definition, Subject};
@@ -30,20 +30,19 @@ pub(super) const CHECKS: &[&Check] = &[
     &images::CHECK,
     &crashes::CHECK,
     &definitions::CHECK,
-    &last_words::CHECK,
+    &crash_logs::CHECK,
     &features::CHECK,
     &webhooks::CHECK,
     &kubelet_path::CHECK,
     &pod_security::CHECK,
     &provisioner::CHECK,
     &leases::CHECK,
-    &doubles::CHECK,
+    &second_driver::CHECK,
     &configuration::CHECK,
     &release::CHECK,
     &rollout::CHECK,
 ];
 
-/// A fault of a driver's pod.
 fn hit(definition: &'static Definition, driver: &Driver, pod: &Pod) -> Hit {
     Hit::new(definition, Subject::kubernetes("Pod", Some(&driver.namespace), &pod.name))
         .with("pod", &pod.name)
@@ -52,7 +51,7 @@ fn hit(definition: &'static Definition, driver: &Driver, pod: &Pod) -> Hit {
 }
 
 /// Records it where a driver could not be looked at.
-fn say_if_unknown(view: &View<'_>, question: &str, sink: &mut Sink) {
+fn report_unknown_drivers(view: &View<'_>, question: &str, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
     sink.need(&drivers.cloud, cluster_subject, question);
     sink.need(&drivers.storage, cluster_subject, question);

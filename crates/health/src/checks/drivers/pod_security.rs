@@ -15,16 +15,16 @@ pub(super) const CHECK: Check = Check {
 const SECURITY: [&str; 3] = ["PodSecurity", "security context constraint", "podsecuritypolicy"];
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    super::say_if_unknown(view, "whether the drivers' pods are let in", sink);
+    super::report_unknown_drivers(view, "whether the cluster admits the drivers' pods", sink);
     for driver in view.drivers() {
-        let question = format!("whether the pods of the {} are let in", driver.name);
+        let question = format!("whether the cluster admits the pods of the {}", driver.name);
         let level = sink.need(&driver.pod_security, cluster_subject, question);
         let strict = level.and_then(Option::as_ref).filter(|level| *level != "privileged");
         for workload in &driver.workloads {
             let message = match (&workload.refused, strict) {
                 (Some(message), _) => message.clone(),
                 (None, Some(level)) if driver.name == "CSI" && workload.kind == "DaemonSet" => {
-                    format!("its namespace enforces {level}, and the pods are privileged")
+                    format!("its namespace enforces {level}, but the pods are privileged")
                 }
                 _ => continue,
             };
@@ -50,13 +50,13 @@ fn step(platform: Platform, driver: &Driver, workload: &Workload) -> String {
     }
     if words.contains("serviceaccount") && words.contains("not found") {
         return format!(
-            "kubectl get serviceaccounts --namespace {namespace}   and create the one it names"
+            "kubectl get serviceaccounts --namespace {namespace}   and create the missing one"
         );
     }
     if !SECURITY.iter().any(|security| words.contains(security)) {
         let kind = workload.kind.to_ascii_lowercase();
         return format!(
-            "kubectl describe {kind} --namespace {namespace} {}   names who refuses it; ask there",
+            "kubectl describe {kind} --namespace {namespace} {}   names the component that rejects the pods",
             workload.name
         );
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_the_cluster_refuses_are_named() {
+    fn pods_the_cluster_refuses_are_reported() {
         shows(
             &CHECK,
             &["VDO-1613"],
@@ -94,7 +94,10 @@ mod tests {
             ("pods \"x\" is forbidden: violates PodSecurity \"baseline\"", "enforce=privileged"),
             ("pods \"x\" is forbidden: exceeded quota: small, requested: pods=1", "resourcequota"),
             ("serviceaccount \"vsphere-csi-node\" not found", "serviceaccounts"),
-            ("admission webhook \"policy.example.com\" denied the request", "who refuses it"),
+            (
+                "admission webhook \"policy.example.com\" denied the request",
+                "that rejects the pods",
+            ),
         ] {
             let mut facts = healthy();
             facts.storage_driver().workloads[1].refused = Some(message.into());
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_namespace_is_named_before_the_next_pod_is_refused() {
+    fn a_strict_namespace_is_reported_before_the_next_pod_is_refused() {
         let mut facts = healthy();
         facts.storage_driver().pod_security = Some("baseline".into()).into();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1613"]);

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_the_driver_does_not_know_of_are_named() {
+    fn zones_the_driver_does_not_know_of_are_reported() {
         shows(
             &CHECK,
             &["VDO-1615"],

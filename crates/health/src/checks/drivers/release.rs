@@ -9,7 +9,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    super::say_if_unknown(view, "whether the drivers' releases suit the cluster", sink);
+    super::report_unknown_drivers(view, "whether the drivers' releases fit the cluster", sink);
     for driver in view.drivers() {
         let Some(reason) = &driver.unsuitable else { continue };
         let version = driver.version.map_or("of unknown release".to_owned(), |v| v.to_string());
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_the_catalog_advises_against_is_named() {
+    fn a_release_the_catalog_advises_against_is_reported() {
         shows(
             &CHECK,
             &["VDO-1620"],

@@ -8,13 +8,19 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[Part::Pods, Part::Nodes], check),
 };
 
+/// A rollout that stops making progress changes no object, so the check looks again after this time.
+const ROLLOUT_INTERVAL: i64 = 30;
+
 fn check(view: &View<'_>, sink: &mut Sink) {
-    super::say_if_unknown(view, "whether the drivers' pods are ready", sink);
+    super::report_unknown_drivers(view, "whether the drivers' pods are ready", sink);
     for driver in view.drivers() {
         for workload in driver.workloads.iter().filter(|w| w.ready < w.desired) {
-            let short = short_of_something(view, &workload.kind);
-            if workload.changing && short.is_empty() {
-                continue;
+            let short = node_pressure(view, &workload.kind);
+            if workload.changing {
+                sink.recheck(view, view.facts.now, ROLLOUT_INTERVAL);
+                if short.is_empty() {
+                    continue;
+                }
             }
             let subject =
                 Subject::kubernetes(&workload.kind, Some(&driver.namespace), &workload.name);
@@ -35,11 +41,11 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
-/// How many nodes are named.
+/// How many nodes the text names.
 const NAMED: usize = 3;
 
-/// Which nodes evict pods, and why: those of a DaemonSet stay away from there until it is over.
-fn short_of_something(view: &View<'_>, kind: &str) -> String {
+/// Names the nodes that evict pods because of memory, disk or pid pressure; DaemonSets have no pods there.
+fn node_pressure(view: &View<'_>, kind: &str) -> String {
     if kind != "DaemonSet" {
         return String::new();
     }
@@ -50,9 +56,9 @@ fn short_of_something(view: &View<'_>, kind: &str) -> String {
     let named: Vec<String> = named.collect();
     match (named.as_slice(), short.len().saturating_sub(NAMED)) {
         ([], _) => String::new(),
-        (named, 0) => format!("; kubelet evicts pods where {}", named.join(", ")),
+        (named, 0) => format!("; the kubelet evicts pods: {}", named.join(", ")),
         (named, more) => {
-            format!("; kubelet evicts pods where {} and on {more} more nodes", named.join(", "))
+            format!("; the kubelet evicts pods: {} and {more} more nodes", named.join(", "))
         }
     }
 }
@@ -70,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_space_is_named_with_what_it_lacks() {
+    fn a_node_without_space_is_reported_with_what_it_lacks() {
         let mut facts = healthy();
         facts.storage_driver().workloads[1].ready -= 1;
         // Between two pods of the same node there is none, and the DaemonSet seems to be rolled out.

@@ -15,7 +15,7 @@ const WARNING: i64 = 21 * 86_400;
 const GRACE_PERIOD: i64 = 60;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    let question = "whether the drivers' webhooks are well";
+    let question = "whether the drivers' webhooks work";
     let Some(webhooks) = sink.need(&view.facts.cluster.webhooks, cluster_subject, question) else {
         return;
     };
@@ -26,8 +26,10 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             let hit = Hit::new(definition, subject()).with("webhook", name).driver("CSI");
             hit.with("namespace", &webhook.namespace).with("secret", &webhook.secret)
         };
-        let question = format!("whether the certificate of {name} is good");
+        let question = format!("whether the certificate of {name} is valid");
         if let Some(certificate) = sink.need(&webhook.certificate, subject, &question) {
+            sink.recheck(view, certificate.expires, -WARNING);
+            sink.recheck(view, certificate.expires, 0);
             let left = -view.seconds_since(certificate.expires);
             let when = match (certificate.trusted, left) {
                 (false, _) => {
@@ -43,7 +45,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 sink.raise(hit(codes::WEBHOOK_CERTIFICATE).with("when", when).severity(severity));
             }
         }
-        let question = format!("whether somebody answers for {name}");
+        let question = format!("whether a pod serves {name}");
+        sink.recheck(view, webhook.since, view.grace_period(GRACE_PERIOD));
         if let Some(0) = sink.need(&webhook.endpoints, subject, &question)
             && webhook.fails_closed
             && view.seconds_since(webhook.since) > view.grace_period(GRACE_PERIOD)

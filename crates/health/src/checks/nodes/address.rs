@@ -21,12 +21,12 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let usable = usable(&found.vm.nics, cloud);
     let Some((picked, reason)) = pick(&usable, cloud) else {
         let (addresses, reason) = if usable.is_empty() {
-            ("no usable address".to_owned(), "VMware Tools report none that is routable")
+            ("no usable address".to_owned(), "VMware Tools reports no routable address")
         } else {
             let list = first_names(usable.iter().map(|(address, _)| address.as_str()));
-            (list, "none is in the configured network")
+            (list, "no address is in the configured network")
         };
-        let hit = Hit::of_vm(codes::ADDRESS_NONE, node, found).with("addresses", addresses);
+        let hit = Hit::for_vm(codes::ADDRESS_NONE, node, found).with("addresses", addresses);
         sink.raise(hit.with("reason", reason));
         return;
     };
@@ -45,7 +45,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     }
     if wanted != picked && !wanted.contains(',') {
         sink.raise(
-            Hit::of_node(codes::ADDRESS_WRONG, node)
+            Hit::for_node(codes::ADDRESS_WRONG, node)
                 .with("wanted", wanted)
                 .with("picked", picked)
                 .with("reason", reason)
@@ -77,17 +77,19 @@ fn pick<'a>(usable: &'a [(String, &str)], cloud: &WantedCloud) -> Option<(&'a st
     let in_subnet =
         |address: &str| cloud.internal_subnets.iter().any(|cidr| contains(cidr, address));
     if let Some((address, _)) = usable.iter().find(|(address, _)| in_subnet(address)) {
-        return Some((address, "the first in the configured subnets"));
+        return Some((address, "the first address in the configured subnets"));
     }
     let name = cloud.internal_network.as_deref();
     let on_network = |network: &str| name.is_some_and(|name| name.eq_ignore_ascii_case(network));
     if let Some((address, _)) = usable.iter().find(|(_, network)| on_network(network)) {
-        return Some((address, "the first on the configured network"));
+        return Some((address, "the first address on the configured network"));
     }
     if !cloud.internal_subnets.is_empty() || name.is_some() {
         return None;
     }
-    usable.first().map(|(address, _)| (address.as_str(), "the first VMware Tools report"))
+    usable
+        .first()
+        .map(|(address, _)| (address.as_str(), "the first address that VMware Tools reports"))
 }
 
 fn contains(cidr: &str, address: &str) -> bool {
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_address_that_tools_list_first_is_named() {
+    fn a_virtual_address_that_tools_list_first_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1218"], |facts| {
             facts.vm("worker-1").nics.insert(0, nic("10.0.99.1"));
         });
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_outside_the_configured_network_is_named() {
+    fn a_vm_outside_the_configured_network_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1219"], |facts| {
             facts.vm("worker-1").nics = vec![nic("192.168.99.1")];
             facts.wanted.cloud.as_mut().unwrap().internal_subnets = vec!["10.0.0.0/16".into()];

@@ -14,7 +14,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
     let question = "whether changed block tracking is the same on all node VMs";
     for vcenter in view.facts.vcenters.values() {
-        sink.need_of(&vcenter.inventory, vcenter, question);
+        sink.need_from_vcenter(&vcenter.inventory, vcenter, question);
     }
     let census = view.index.census();
     let (on, off) = (&census.tracked, &census.untracked);
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_vm_that_differs_is_named() {
+    fn one_vm_that_differs_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1229"], |facts| facts.vm("worker-1").cbt = Some(true));
     }
 

@@ -16,21 +16,22 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let question = format_args!("whether the storage driver is registered on {}", node.name);
     let Some(entry) = sink.need(&node.csi, || node_subject(node), question) else { return };
     let Some(entry) = entry else {
+        sink.recheck(view, node.created, view.grace_period(GRACE_PERIOD));
         let due = node.ready && view.seconds_since(node.created) > view.grace_period(GRACE_PERIOD);
         if due && !node.is_foreign() && node.os == "linux" {
-            let hit = Hit::of_node(codes::CSI_NODE_MISSING, node).driver("CSI");
+            let hit = Hit::for_node(codes::CSI_NODE_MISSING, node).driver("CSI");
             sink.raise(hit.shared("namespace", &driver.namespace));
         }
         return;
     };
     if node.is_foreign() && matches!(view.node_vm(node), NodeVm::Absent) {
         let id = node.provider_id.as_deref().unwrap_or("of another platform");
-        let hit = Hit::of_node(codes::NODE_FOREIGN, node).driver("CSI");
+        let hit = Hit::for_node(codes::NODE_FOREIGN, node).driver("CSI");
         sink.raise(hit.with("reason", format!("its provider id is {id}")));
         return;
     }
     if let Some(reason) = stale(view, node, &entry.node_id) {
-        let hit = Hit::of_node(codes::CSI_NODE_STALE, node).driver("CSI");
+        let hit = Hit::for_node(codes::CSI_NODE_STALE, node).driver("CSI");
         sink.raise(hit.with("id", &entry.node_id).with("reason", reason));
     }
 }
@@ -45,8 +46,8 @@ fn stale(view: &View<'_>, node: &Node, id: &str) -> Option<String> {
     let elsewhere = view.index.vms_with_uuid(id).first().and_then(|at| view.vm(at));
     let all_seen = view.facts.vcenters.values().all(|vcenter| vcenter.inventory.get().is_some());
     match elsewhere {
-        Some(found) => Some(format!("which is the VM {}", found.vm.path)),
-        None if all_seen => Some("which no vCenter knows".to_owned()),
+        Some(found) => Some(format!("the VM {}", found.vm.path)),
+        None if all_seen => Some("a VM that no vCenter knows".to_owned()),
         None => None,
     }
 }
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_without_the_driver_is_named() {
+    fn a_node_without_the_driver_is_reported() {
         shows(
             &CHECK,
             &["VDO-1221"],
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_under_a_machine_that_is_gone_is_named() {
+    fn a_registration_under_a_machine_that_is_gone_is_reported() {
         let mut facts = healthy();
         facts.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap().node_id = "gone".into();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1222"]);
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_outside_vsphere_with_the_driver_on_it_is_named() {
+    fn a_machine_outside_vsphere_with_the_driver_on_it_is_reported() {
         let mut facts = healthy();
         let node = facts.node("worker-1");
         node.provider_id = Some("metal://rack-7".into());

@@ -22,12 +22,14 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
         return;
     }
     let hit = |reason: String| {
-        let hit = Hit::of_node(codes::NODE_DELETION_RISK, node).driver("CPI");
+        let hit = Hit::for_node(codes::NODE_DELETION_RISK, node).driver("CPI");
         hit.with("reason", reason).shared("namespace", &driver.namespace)
     };
     let id = node.provider_id.as_deref().unwrap_or_default();
     if is_embedded_id(id) || is_foreign_id(id) {
-        sink.raise(hit(format!("looks for a VM with the uuid {id}, which is none")));
+        sink.raise(hit(format!(
+            "looks for a VM by its provider id {id}, which contains no VM uuid"
+        )));
         return;
     }
     if node.is_foreign() {
@@ -39,7 +41,10 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
             let told = cloud.vcenters.contains(&found.vcenter.name);
             let seen = told && (listed.is_empty() || listed.contains(&found.vm.datacenter));
             if !seen {
-                sink.raise(hit(format!("does not look where its VM is ({})", found.vm.path)));
+                sink.raise(hit(format!(
+                    "does not search the location of its VM ({})",
+                    found.vm.path
+                )));
             } else if !found.vm.accessible {
                 sink.raise(hit("cannot find a VM whose files are inaccessible".to_owned()));
             }
@@ -47,8 +52,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
         NodeVm::Unclear { vcenter: Some(vcenter), reason } => {
             let old = driver.version.is_some_and(|version| version < CAREFUL);
             if old {
-                let text =
-                    format!("takes a vCenter that does not answer for a deleted VM ({reason})");
+                let text = format!("treats an unreachable vCenter like a deleted VM ({reason})");
                 sink.raise(hit(text).vcenter(&vcenter.name));
             }
         }

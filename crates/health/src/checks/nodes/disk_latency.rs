@@ -11,7 +11,7 @@ const LIMIT: u32 = 100;
 fn check(_: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let Some(latency) = found.vm.disk_latency_ms else { return };
     if node.control_plane && latency > LIMIT {
-        sink.raise(Hit::of_vm(codes::DISK_SLOW, node, found).with("latency", latency));
+        sink.raise(Hit::for_vm(codes::DISK_SLOW, node, found).with("latency", latency));
     }
 }
 
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_control_plane_disk_is_named() {
+    fn a_slow_control_plane_disk_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1228"], |facts| {
             facts.vm("control-1").disk_latency_ms = Some(140);
         });

@@ -17,7 +17,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         Known::Known(false) => {
             let definition =
                 if found.vm.disk_uuid_set { codes::DISK_UUID_WAITS } else { codes::DISK_UUID_OFF };
-            sink.raise(Hit::of_vm(definition, node, found));
+            sink.raise(Hit::for_vm(definition, node, found));
         }
         Known::Unknown { reason } => {
             let question = format!("whether {} sees the ids of its disks", node.name);
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vm_without_the_setting_is_named() {
+    fn a_vm_without_the_setting_is_reported() {
         shows(
             &CHECK,
             &["VDO-1203"],

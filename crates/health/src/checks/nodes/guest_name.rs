@@ -16,7 +16,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     }
     let guest = &found.vm.guest_name;
     if !guest.is_empty() && !guest.eq_ignore_ascii_case(&node.name) {
-        sink.raise(Hit::of_node(codes::GUEST_NAME_DIFFERS, node).with("guest", guest));
+        sink.raise(Hit::for_node(codes::GUEST_NAME_DIFFERS, node).with("guest", guest));
     }
     let same = view.index.vms_with_guest_name(&node.name).iter().filter_map(|at| view.vm(at));
     let same: Vec<&str> = same
@@ -27,7 +27,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         .collect();
     if same.len() > 1 {
         let vms = same.join(" and ");
-        sink.raise(Hit::of_node(codes::GUEST_NAME_SHARED, node).with("vms", vms));
+        sink.raise(Hit::for_node(codes::GUEST_NAME_SHARED, node).with("vms", vms));
     }
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_with_another_name_is_named() {
+    fn a_guest_with_another_name_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1209"], |facts| {
             facts.node("worker-1").provider_id = None;
             facts.vm("worker-1").guest_name = "worker-1.example.com".into();
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_two_guests_share_is_named() {
+    fn a_name_two_guests_share_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1210"], |facts| {
             facts.node("worker-1").provider_id = None;
             facts.vm("worker-2").guest_name = "WORKER-1".into();

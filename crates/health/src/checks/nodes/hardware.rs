@@ -10,7 +10,7 @@ const NEEDED: u32 = 15;
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     if view.facts.wanted.storage.is_some() && found.vm.hardware < NEEDED {
-        let hit = Hit::of_vm(codes::HARDWARE_TOO_OLD, node, found);
+        let hit = Hit::for_vm(codes::HARDWARE_TOO_OLD, node, found);
         sink.raise(hit.with("version", found.vm.hardware).shared("needed", NEEDED));
     }
 }
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hardware_older_than_15_is_named() {
+    fn hardware_older_than_15_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1204"], |facts| facts.vm("worker-1").hardware = 13);
     }
 

@@ -15,18 +15,19 @@ pub(super) const CHECK: Check = Check {
 const GRACE_PERIOD: i64 = 360;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    let question = "whether volumes hang on nodes that are down";
+    let question = "whether volumes are attached to nodes that are down";
     let Some(volumes) = sink.need(&view.facts.storage.volumes, cluster_subject, question) else {
         return;
     };
     let question = "whether pods wait for volumes of nodes that are down";
     let contested = sink.need(&view.facts.storage.contested, cluster_subject, question);
     for node in view.nodes() {
-        let away = view.seconds_since(node.ready_since);
-        if node.ready
-            || away < view.grace_period(GRACE_PERIOD)
-            || node.has_taint(Node::OUT_OF_SERVICE)
-        {
+        if node.ready || node.has_taint(Node::OUT_OF_SERVICE) {
+            continue;
+        }
+        sink.recheck(view, node.ready_since, view.grace_period(GRACE_PERIOD));
+        let down_for = view.seconds_since(node.ready_since);
+        if down_for < view.grace_period(GRACE_PERIOD) {
             continue;
         }
         let handles = view.index.volumes_on_node(&node.name);
@@ -44,13 +45,15 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             None => (Severity::Warning, String::new()),
         };
         let power = match view.only_vm(node) {
-            Some(found) if found.vm.power == Power::Off => "vCenter says its VM is off".to_owned(),
+            Some(found) if found.vm.power == Power::Off => {
+                "vCenter reports that its VM is off".to_owned()
+            }
             Some(found) => format!("govc vm.power -off {}", quoted(&found.vm.path)),
-            None => "look at the machine".to_owned(),
+            None => "check the machine".to_owned(),
         };
         let count = handles.len();
-        let mut hit = Hit::of_node(codes::NODE_HOLDS_VOLUMES, node)
-            .with("age", span(away))
+        let mut hit = Hit::for_node(codes::NODE_HOLDS_VOLUMES, node)
+            .with("age", span(down_for))
             .with("count", format!("{count} volume{}", if count == 1 { "" } else { "s" }))
             .with("volumes", first_names(names))
             .with("waits", waits)
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_node_with_volumes_is_named() {
+    fn a_dead_node_with_volumes_is_reported() {
         shows(&CHECK, &["VDO-1225"], power_cut, |facts| {
             facts.storage.volumes = Known::unknown("VDO may not list PersistentVolumes");
         });

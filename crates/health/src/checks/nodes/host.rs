@@ -16,8 +16,8 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     // A host that may be seen but not read has no version.
     let readable = found.host.filter(|host| host.version != Version::default());
     let Some(host) = readable else {
-        let question = format!("on what kind of ESXi host {} runs", node.name);
-        let reason = "the account does not see the host of its VM, or may not read it";
+        let question = format!("which ESXi version the host of {} runs", node.name);
+        let reason = "the account lacks the privilege to read the host of its VM";
         sink.cannot_tell(node_subject(node), &question, reason);
         return;
     };
@@ -29,7 +29,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     };
     if host.version < needed {
         sink.raise(
-            Hit::of_vm(codes::HOST_TOO_OLD, node, found)
+            Hit::for_vm(codes::HOST_TOO_OLD, node, found)
                 .shared("host", &host.name)
                 .shared("path", &host.path)
                 .shared("version", host.version)
@@ -40,7 +40,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let openshift = view.facts.cluster.platform == Platform::OpenShift;
     if host.version >= needed && openshift && host.version < FOR_OPENSHIFT {
         sink.raise(
-            Hit::of_vm(codes::HOST_TOO_OLD, node, found)
+            Hit::for_vm(codes::HOST_TOO_OLD, node, found)
                 .severity(Severity::Warning)
                 .shared("host", &host.name)
                 .shared("path", &host.path)
@@ -51,11 +51,11 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     }
     let state = match (host.connected, host.maintenance) {
         (false, _) => "not connected to vCenter",
-        (_, true) => "in maintenance",
+        (_, true) => "in maintenance mode",
         _ => return,
     };
     sink.raise(
-        Hit::of_vm(codes::HOST_UNUSABLE, node, found)
+        Hit::for_vm(codes::HOST_UNUSABLE, node, found)
             .shared("host", &host.name)
             .shared("path", &host.path)
             .shared("state", state)
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_from_before_container_volumes_is_named() {
+    fn a_host_from_before_container_volumes_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1212"], |facts| {
             facts.inventory().hosts.get_mut("host-1").unwrap().version = Version::new(6, 7, 0);
         });
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_in_maintenance_is_named() {
+    fn a_host_in_maintenance_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1213"], |facts| {
             facts.inventory().hosts.get_mut("host-1").unwrap().maintenance = true;
         });

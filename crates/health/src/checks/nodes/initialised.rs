@@ -15,13 +15,14 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let (Some(_), age) = (&view.facts.wanted.cloud, view.seconds_since(node.created)) else {
         return;
     };
+    sink.recheck(view, node.created, view.grace_period(GRACE_PERIOD));
     if age < view.grace_period(GRACE_PERIOD) {
         return;
     }
     let driver = match &view.facts.cluster.drivers.cloud {
         Known::Known(driver) => driver.as_ref(),
         Known::Unknown { reason } => {
-            let question = format!("whether the cloud provider looks after {}", node.name);
+            let question = format!("whether the cloud provider manages {}", node.name);
             sink.cannot_tell(node_subject(node), &question, reason);
             return;
         }
@@ -33,7 +34,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
             (_, false) => "the cloud provider is not running",
             _ => "the cloud provider is running",
         };
-        let hit = Hit::of_node(codes::NODE_UNINITIALIZED, node).with("age", span(age));
+        let hit = Hit::for_node(codes::NODE_UNINITIALIZED, node).with("age", span(age));
         let namespace = driver.map_or("kube-system", |driver| driver.namespace.as_str());
         sink.raise(
             hit.driver("CPI")
@@ -42,7 +43,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
                 .shared("selector", "name=vsphere-cloud-controller-manager"),
         );
     } else if node.provider_id.is_none() && driver.is_some() {
-        sink.raise(Hit::of_node(codes::KUBELET_NOT_EXTERNAL, node));
+        sink.raise(Hit::for_node(codes::KUBELET_NOT_EXTERNAL, node));
     }
 }
 
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_stays_tainted_is_named() {
+    fn a_node_that_stays_tainted_is_reported() {
         shows(
             &CHECK,
             &["VDO-1216"],
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_never_asked_for_a_cloud_provider_is_named() {
+    fn a_node_that_never_asked_for_a_cloud_provider_is_reported() {
         let mut facts = healthy();
         facts.node("worker-1").provider_id = None;
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1217"]);

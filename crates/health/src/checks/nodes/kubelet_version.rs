@@ -9,13 +9,13 @@ pub(super) const CHECK: Check =
 const BEHIND: u32 = 3;
 
 fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
-    let question = "whether the nodes' kubelets fit the API server";
+    let question = "whether the kubelets' versions fit the API server's version";
     let Some(server) = sink.need(&view.facts.cluster.version, cluster_subject, question) else {
         return;
     };
     let minor = node.kubelet.minor;
     if minor > server.minor || minor + BEHIND < server.minor {
-        let hit = Hit::of_node(codes::KUBELET_SKEW, node).with("version", node.kubelet);
+        let hit = Hit::for_node(codes::KUBELET_SKEW, node).with("version", node.kubelet);
         sink.raise(hit.shared("server", server));
     }
 }
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubelet_four_releases_behind_is_named() {
+    fn a_kubelet_four_releases_behind_is_reported() {
         shows(
             &CHECK,
             &["VDO-1220"],
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelet_ahead_is_named_and_one_three_behind_is_not() {
+    fn a_kubelet_ahead_is_reported_and_one_three_behind_is_not() {
         let mut facts = healthy();
         facts.node("worker-1").kubelet = Version::new(1, 32, 9);
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);

@@ -17,10 +17,10 @@ mod multipath;
 mod power;
 mod provider_id;
 mod scsi;
-mod sight;
 mod tools;
 mod topology_set;
 mod vm_found;
+mod vm_location;
 mod vm_snapshots;
 mod volume_limit;
 
@@ -29,7 +29,7 @@ use crate::check::Check;
 pub(super) const CHECKS: &[&Check] = &[
     &listed::CHECK,
     &vm_found::CHECK,
-    &sight::CHECK,
+    &vm_location::CHECK,
     &disk_uuid::CHECK,
     &hardware::CHECK,
     &scsi::CHECK,

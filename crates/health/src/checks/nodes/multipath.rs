@@ -7,10 +7,10 @@ pub(super) const CHECK: Check =
 
 fn check(_: &View<'_>, node: &Node, sink: &mut Sink) {
     // Looking at the node itself needs a program there; kubelet says it when a disk is taken.
-    let question = format_args!("whether multipathd takes disks on {}", node.name);
+    let question = format_args!("whether multipathd claims disks on {}", node.name);
     let failures = sink.need(&node.mount_failures, || node_subject(node), question);
     if failures.into_iter().flatten().any(|event| event.message.contains("/dev/dm-")) {
-        sink.raise(Hit::of_node(codes::MULTIPATH, node));
+        sink.raise(Hit::for_node(codes::MULTIPATH, node));
     }
 }
 
@@ -20,7 +20,7 @@ mod tests {
     use crate::facts::Event;
 
     #[test]
-    fn a_node_whose_disks_are_claimed_is_named() {
+    fn a_node_whose_disks_are_claimed_is_reported() {
         let message: String = "MountDevice failed: /dev/dm-3: no such file or directory".into();
         shows(
             &CHECK,

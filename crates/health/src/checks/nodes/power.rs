@@ -10,7 +10,7 @@ pub(super) const CHECK: Check = Check {
 
 fn check(_: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     if !found.vm.accessible {
-        sink.raise(Hit::of_vm(codes::VM_INACCESSIBLE, node, found));
+        sink.raise(Hit::for_vm(codes::VM_INACCESSIBLE, node, found));
     }
     let state = match found.vm.power {
         Power::On => return,
@@ -18,7 +18,7 @@ fn check(_: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         Power::Suspended => "suspended",
     };
     if !node.ready {
-        sink.raise(Hit::of_vm(codes::VM_OFF, node, found).with("state", state));
+        sink.raise(Hit::for_vm(codes::VM_OFF, node, found).with("state", state));
     }
 }
 
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vm_that_is_off_is_named() {
+    fn a_vm_that_is_off_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1230"], |facts| {
             facts.vm("worker-1").power = Power::Off;
             facts.node("worker-1").ready = false;
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_without_its_files_is_named() {
+    fn a_vm_without_its_files_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1232"], |facts| facts.vm("worker-1").accessible = false);
     }
 

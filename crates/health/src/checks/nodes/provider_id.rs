@@ -13,7 +13,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let Some(uuid) = id.strip_prefix("vsphere://") else {
         // A machine that really is elsewhere keeps its provider; one vCenter knows was mislabelled.
         if is_in_vcenter(view, node) {
-            sink.raise(Hit::of_node(codes::PROVIDER_ID_FOREIGN, node).with("id", id));
+            sink.raise(Hit::for_node(codes::PROVIDER_ID_FOREIGN, node).with("id", id));
         }
         return;
     };
@@ -28,7 +28,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let [only] = vms.as_slice() else { return };
     let Some(found) = view.vm(only) else { return };
     if !found.vm.bios_uuid.eq_ignore_ascii_case(uuid.trim()) {
-        let hit = Hit::of_vm(codes::PROVIDER_ID_WRONG, node, &found).with("id", id);
+        let hit = Hit::for_vm(codes::PROVIDER_ID_WRONG, node, &found).with("id", id);
         sink.raise(hit.with("uuid", &found.vm.bios_uuid));
     }
 }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_of_another_provider_on_a_vsphere_vm_is_named() {
+    fn an_id_of_another_provider_on_a_vsphere_vm_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1214"], |facts| {
             facts.node("worker-1").provider_id = Some("k3s://worker-1".into());
         });
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_in_the_other_byte_order_is_named() {
+    fn an_id_in_the_other_byte_order_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1215"], |facts| {
             let node = facts.node("worker-1");
             let swapped = index::swapped(&node.system_uuid).unwrap();

@@ -26,11 +26,11 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let free: u32 = usable.map(|c| places(true, many).saturating_sub(c.disks)).sum();
     if free == 0 && vm.scsi.len() >= 4 {
         let slots: u32 = vm.scsi.iter().map(|c| places(c.paravirtual, many)).sum();
-        sink.raise(Hit::of_vm(codes::SCSI_SLOTS, node, found).with("slots", slots));
+        sink.raise(Hit::for_vm(codes::SCSI_SLOTS, node, found).with("slots", slots));
     }
     let others = vm.scsi.iter().filter(|controller| !controller.paravirtual).count();
     if others > 0 {
-        let hit = Hit::of_vm(codes::SCSI_KIND, node, found).with("others", others);
+        let hit = Hit::for_vm(codes::SCSI_KIND, node, found).with("others", others);
         sink.raise(hit.with("count", vm.scsi.len()));
     }
 }
@@ -41,7 +41,7 @@ mod tests {
     use crate::facts::ScsiController;
 
     #[test]
-    fn a_vm_whose_controllers_are_full_is_named() {
+    fn a_vm_whose_controllers_are_full_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1205"], |facts| {
             facts.inventory().hosts.values_mut().for_each(|h| h.version = Version::new(7, 0, 3));
             facts.vm("worker-1").scsi = vec![ScsiController { paravirtual: true, disks: 15 }; 4];
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_volumes_cannot_use_are_named() {
+    fn controllers_volumes_cannot_use_are_reported() {
         shows_of_vms(&CHECK, &["VDO-1206"], |facts| {
             facts.vm("worker-1").scsi[1].paravirtual = false;
         });

@@ -17,7 +17,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         Tools::NotRunning => "installed but not running",
         Tools::NotInstalled => "not installed",
     };
-    sink.raise(Hit::of_vm(codes::TOOLS_NOT_RUNNING, node, found).with("state", state));
+    sink.raise(Hit::for_vm(codes::TOOLS_NOT_RUNNING, node, found).with("state", state));
 }
 
 #[cfg(test)]
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vm_without_running_tools_is_named() {
+    fn a_vm_without_running_tools_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1208"], |facts| facts.vm("worker-1").tools = Tools::NotRunning);
     }
 

@@ -7,14 +7,14 @@ pub(super) const CHECK: Check =
 
 fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
-    let question = format_args!("whether the storage driver knows where {} is", node.name);
+    let question = format_args!("whether the storage driver knows the topology of {}", node.name);
     let Some(driver) = sink.need(&drivers.storage, || node_subject(node), question) else {
         return;
     };
     let Some(driver) = driver else { return };
     let error = sink.need(&node.topology_error, || node_subject(node), question);
     if let Some(Some(message)) = error {
-        let hit = Hit::of_node(codes::TOPOLOGY_NOT_SET, node).driver("CSI");
+        let hit = Hit::for_node(codes::TOPOLOGY_NOT_SET, node).driver("CSI");
         sink.raise(hit.with("message", message).shared("namespace", &driver.namespace));
     }
 }

@@ -15,11 +15,11 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     match view.node_vm(node) {
         NodeVm::One(_) => {}
         NodeVm::Absent => {
-            sink.raise(Hit::of_node(codes::VM_NOT_FOUND, node).with("uuid", &node.system_uuid));
+            sink.raise(Hit::for_node(codes::VM_NOT_FOUND, node).with("uuid", &node.system_uuid));
         }
         NodeVm::Several(found) => {
             let paths: Vec<&str> = found.iter().map(|f| f.vm.path.as_str()).collect();
-            let hit = Hit::of_node(codes::VM_AMBIGUOUS, node).with("vms", paths.join(" and "));
+            let hit = Hit::for_node(codes::VM_AMBIGUOUS, node).with("vms", paths.join(" and "));
             sink.raise(hit.with("uuid", &found[0].vm.bios_uuid));
         }
         NodeVm::Unclear { vcenter, reason } => {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_without_a_vm_is_named() {
+    fn a_node_without_a_vm_is_reported() {
         shows(
             &CHECK,
             &["VDO-1201"],
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copied_vm_is_named_beside_its_original() {
+    fn a_copied_vm_is_reported_beside_its_original() {
         let mut facts = healthy();
         let mut copy = facts.vm("worker-1").clone();
         copy.path.push_str("-copy");

@@ -10,7 +10,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     if view.facts.wanted.storage.is_some() && !snapshots.is_empty() {
         let word = if snapshots.len() == 1 { "the snapshot" } else { "the snapshots" };
         let names = first_names(snapshots.iter().map(String::as_str));
-        let hit = Hit::of_vm(codes::VM_SNAPSHOTS, node, found);
+        let hit = Hit::for_vm(codes::VM_SNAPSHOTS, node, found);
         sink.raise(hit.with("snapshots", format!("{word} {names}")));
     }
 }
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backup_that_left_its_snapshot_is_named() {
+    fn a_backup_that_left_its_snapshot_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1207"], |facts| {
             facts.vm("worker-1").snapshots = vec!["nightly".into()];
         });

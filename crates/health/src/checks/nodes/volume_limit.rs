@@ -10,12 +10,12 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
-    let question = format_args!("how many volumes {} takes", node.name);
+    let question = format_args!("how many volumes {} accepts", node.name);
     let Some(entry) = sink.need(&node.csi, || node_subject(node), question) else { return };
     let Some(limit) = entry.as_ref().and_then(|entry| entry.limit) else { return };
     if let Some(wanted) = storage.volumes_per_node.filter(|wanted| *wanted > limit) {
         let namespace = view.storage_driver().map_or("vmware-system-csi", |d| d.namespace.as_str());
-        let hit = Hit::of_node(codes::VOLUME_LIMIT_LOWER, node).with("actual", limit);
+        let hit = Hit::for_node(codes::VOLUME_LIMIT_LOWER, node).with("actual", limit);
         sink.raise(
             hit.shared("wanted", wanted)
                 .shared("namespace", namespace)
@@ -24,7 +24,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     }
     let attached = u32::try_from(found.vm.volumes.len()).unwrap_or(u32::MAX);
     if limit > 0 && attached.saturating_mul(10) >= limit.saturating_mul(9) {
-        let hit = Hit::of_node(codes::VOLUMES_AT_LIMIT, node).with("count", attached);
+        let hit = Hit::for_node(codes::VOLUMES_AT_LIMIT, node).with("count", attached);
         sink.raise(hit.with("limit", limit));
     }
 }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_fell_back_to_59_is_named() {
+    fn a_node_that_fell_back_to_59_is_reported() {
         shows(
             &CHECK,
             &["VDO-1226"],
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_nearly_full_is_mentioned() {
+    fn a_node_that_is_nearly_full_is_reported_as_info() {
         shows_of_vms(&CHECK, &["VDO-1233"], |facts| {
             facts.vm("worker-1").volumes = (0..54).map(|n| format!("v{n}")).collect();
         });

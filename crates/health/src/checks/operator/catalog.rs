@@ -10,7 +10,7 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let subject = || Subject::kubernetes("Catalog", None, "the catalog in use");
-    let question = "whether the catalog is trusted and in date";
+    let question = "whether the catalog is trusted and up to date";
     let Some(catalog) = sink.need(&view.facts.operator.catalog, subject, question) else { return };
     let hit = |definition| {
         Hit::new(definition, Subject::kubernetes("Catalog", None, &catalog.source))
@@ -24,6 +24,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     if let Some(reason) = &catalog.distrusted {
         sink.raise(hit(codes::CATALOG_UNTRUSTED).with("reason", reason));
     }
+    catalog.expires.inspect(|expiry| sink.recheck(view, *expiry, 0));
     if let Some(expiry) = catalog.expires.filter(|expiry| *expiry < view.facts.now) {
         sink.raise(hit(codes::CATALOG_EXPIRED).with("expiry", expiry.strftime("%Y-%m-%d")));
     }
@@ -37,8 +38,9 @@ mod tests {
     #[test]
     fn what_is_wrong_with_the_catalog_is_told_one_by_one() {
         let fetch = |state: &mut CatalogState| state.fetch_error = Some("timed out".into());
-        let trust =
-            |state: &mut CatalogState| state.distrusted = Some("the signature is another's".into());
+        let trust = |state: &mut CatalogState| {
+            state.distrusted = Some("the signature belongs to another key".into())
+        };
         let age = |state: &mut CatalogState| state.expires = Some(jiff::Timestamp::UNIX_EPOCH);
         let faults: [fn(&mut CatalogState); 3] = [fetch, trust, age];
         for (fault, code) in faults.into_iter().zip(["VDO-1101", "VDO-1103", "VDO-1105"]) {

@@ -2,14 +2,17 @@
 
 use crate::checks::prelude::*;
 
-pub(super) const CHECK: Check =
-    Check { name: "operator/fights", gives: &[codes::FOUGHT_OVER], run: Run::Cluster(&[], check) };
+pub(super) const CHECK: Check = Check {
+    name: "operator/conflicts",
+    gives: &[codes::FOUGHT_OVER],
+    run: Run::Cluster(&[], check),
+};
 
 /// Now and then is a repair; more often is a fight.
 const CONFLICT: u32 = 5;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    let question = "whether somebody else changes what VDO manages";
+    let question = "whether another manager changes objects that VDO manages";
     let conflicts = sink.need(&view.facts.operator.conflicts, cluster_subject, question);
     for conflict in conflicts.into_iter().flatten().filter(|conflict| conflict.times >= CONFLICT) {
         let (namespace, name) = conflict.object.split_once('/').unwrap_or(("", &conflict.object));
@@ -37,7 +40,7 @@ mod tests {
     use crate::facts::Conflict;
 
     #[test]
-    fn a_fight_is_named_and_a_single_repair_is_not() {
+    fn a_fight_is_reported_and_a_single_repair_is_not() {
         let mut facts = healthy();
         let conflict = |times| Conflict {
             kind: "Deployment".into(),

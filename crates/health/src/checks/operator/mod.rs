@@ -3,10 +3,10 @@
 mod catalog;
 mod conflicts;
 mod network;
+mod permissions;
 mod platform;
-mod rights;
 
 use crate::check::Check;
 
 pub(super) const CHECKS: &[&Check] =
-    &[&rights::CHECK, &catalog::CHECK, &conflicts::CHECK, &network::CHECK, &platform::CHECK];
+    &[&permissions::CHECK, &catalog::CHECK, &conflicts::CHECK, &network::CHECK, &platform::CHECK];

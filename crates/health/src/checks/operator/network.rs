@@ -15,7 +15,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     };
     for name in &network.missing_on {
         if let Some(node) = view.node(name) {
-            let hit = Hit::of_node(codes::NETWORK_MISSING, node);
+            let hit = Hit::for_node(codes::NETWORK_MISSING, node);
             sink.raise(hit.shared("plugin", &network.plugin));
         }
     }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_without_the_network_plugin_is_named() {
+    fn a_node_without_the_network_plugin_is_reported() {
         shows(
             &CHECK,
             &["VDO-1806"],

@@ -33,7 +33,7 @@ mod tests {
     use crate::facts::Platform;
 
     #[test]
-    fn a_failure_domain_the_configuration_does_not_know_is_named() {
+    fn a_failure_domain_the_configuration_does_not_know_is_reported() {
         let mut facts = crate::sample::cluster(Platform::OpenShift);
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
         let openshift = facts.cluster.openshift.get_mut().unwrap().as_mut().unwrap();

@@ -22,13 +22,17 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
-        let question = format!("what {} may do in {}", vcenter.user, vcenter.address);
-        let Some(grants) = sink.need_of(&vcenter.grants, vcenter, &question) else { continue };
+        let question = format!("which privileges {} has in {}", vcenter.user, vcenter.address);
+        let Some(grants) = sink.need_from_vcenter(&vcenter.grants, vcenter, &question) else {
+            continue;
+        };
         let datastores = Datastores::of(view, &grants.entities);
         let mut needed: BTreeMap<EntityKind, Vec<&Requirement>> = BTreeMap::new();
         for entity in &grants.entities {
-            let question = format_args!("what {} may do on {}", vcenter.user, entity.path);
-            let Some(held) = sink.need_of(&entity.privileges, vcenter, question) else { continue };
+            let question = format_args!("which privileges {} has on {}", vcenter.user, entity.path);
+            let Some(held) = sink.need_from_vcenter(&entity.privileges, vcenter, question) else {
+                continue;
+            };
             let needed = needed
                 .entry(entity.kind)
                 .or_insert_with(|| privileges::needed(entity.kind, &view.facts.wanted).collect());
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn each_missing_privilege_is_named_where_it_is_missing() {
+    fn each_missing_privilege_is_reported_where_it_is_missing() {
         for (kind, name, code) in [
             (EntityKind::Root, "StorageProfile.View", "VDO-1401"),
             (EntityKind::Datastore, "Datastore.FileManagement", "VDO-1402"),

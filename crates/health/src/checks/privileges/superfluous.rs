@@ -12,8 +12,9 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
-        let question = format!("whether {} may do more than the drivers need", vcenter.user);
-        let grants = sink.would_like(&vcenter.grants, vcenter, question);
+        let question =
+            format!("whether {} has more privileges than the drivers need", vcenter.user);
+        let grants = sink.prefer_from_vcenter(&vcenter.grants, vcenter, question);
         let entities = grants.into_iter().flat_map(|grants| &grants.entities);
         let mut kinds: BTreeMap<EntityKind, BTreeSet<&str>> = BTreeMap::new();
         for entity in entities {
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_administrators_account_is_mentioned() {
+    fn an_administrators_account_is_reported_as_info() {
         shows(
             &CHECK,
             &["VDO-1410"],

@@ -13,8 +13,11 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         return;
     }
     for vcenter in view.facts.vcenters.values() {
-        let question = format!("whether {} may watch tasks in {}", vcenter.user, vcenter.address);
-        if let Some(false) = sink.need_of(&vcenter.tasks, vcenter, &question) {
+        let question = format!(
+            "whether {} has the privilege to watch tasks in {}",
+            vcenter.user, vcenter.address
+        );
+        if let Some(false) = sink.need_from_vcenter(&vcenter.tasks, vcenter, &question) {
             sink.raise(
                 Hit::new(codes::PRIVILEGE_TASKS, vcenter_subject(vcenter))
                     .with("address", &vcenter.address)
@@ -30,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_that_cannot_watch_tasks_is_named() {
+    fn an_account_that_cannot_watch_tasks_is_reported() {
         shows(
             &CHECK,
             &["VDO-1406"],

@@ -19,11 +19,12 @@ const GRACE_PERIOD: i64 = 120;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let storage = &view.facts.storage;
-    let question = "whether volumes are attached and detached in time";
+    let question = "whether volumes attach and detach in time";
     let Some(attachments) = sink.need(&storage.attachments, cluster_subject, question) else {
         return;
     };
     for attachment in attachments {
+        sink.recheck(view, attachment.since, view.grace_period(GRACE_PERIOD));
         let age = view.seconds_since(attachment.since);
         if age < view.grace_period(GRACE_PERIOD) || attachment.message.is_empty() {
             continue;
@@ -93,7 +94,7 @@ fn held_elsewhere(view: &View<'_>, attachment: &Attachment, volume: &Volume, sin
         return;
     }
     if let Some(node) = view.node(&attachment.node) {
-        super::holders::compare(view, volume, node, sink);
+        super::attached_vm::compare(view, volume, node, sink);
     }
 }
 
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_does_not_come_is_named_with_the_meaning_of_the_words() {
+    fn a_volume_that_does_not_come_is_reported_with_the_meaning_of_the_words() {
         shows(
             &CHECK,
             &["VDO-1520"],
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_the_driver_does_not_find_is_named_unless_its_datastore_is_away() {
+    fn a_disk_the_driver_does_not_find_is_reported_unless_its_datastore_is_away() {
         let mut facts = healthy();
         let message = "Failed to retrieve datastore for vol volume-1: vim.fault.NotFound";
         facts.storage.attachments = vec![attachment(false, message)].into();
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_holds_the_disk_of_a_volume_that_does_not_come_is_named() {
+    fn a_machine_that_holds_the_disk_of_a_volume_that_does_not_come_is_reported() {
         let mut facts = healthy();
         let message = "The operation is not allowed in the current state";
         facts.storage.attachments = vec![attachment(false, message)].into();

@@ -18,6 +18,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         if claim.many_writers {
             file_volume(view, claim, sink);
         }
+        sink.recheck(view, claim.since, view.grace_period(GRACE_PERIOD));
         let age = view.seconds_since(claim.since);
         if age < view.grace_period(GRACE_PERIOD) || claim.message.is_empty() {
             continue;
@@ -45,8 +46,11 @@ fn file_volume(view: &View<'_>, claim: &Claim, sink: &mut Sink) {
     let mut served = false;
     for vcenter in view.facts.vcenters.values() {
         let question = format!("whether {} has vSAN file service", vcenter.address);
-        let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else { return };
-        let Some(clusters) = sink.need_of(&inventory.file_service, vcenter, &question) else {
+        let Some(inventory) = sink.need_from_vcenter(&vcenter.inventory, vcenter, &question) else {
+            return;
+        };
+        let Some(clusters) = sink.need_from_vcenter(&inventory.file_service, vcenter, &question)
+        else {
             return;
         };
         served |= !clusters.is_empty();

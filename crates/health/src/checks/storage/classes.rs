@@ -27,7 +27,7 @@ const KNOWN: &[&str] = &[
 ];
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    let question = "whether the StorageClasses can be used";
+    let question = "whether the StorageClasses are usable";
     let Some(classes) = sink.need(&view.facts.storage.classes, cluster_subject, question) else {
         return;
     };
@@ -66,7 +66,7 @@ fn datastore(view: &View<'_>, class: &StorageClass, url: &str, sink: &mut Sink) 
         let blind = view.facts.vcenters.values().find(|vcenter| vcenter.inventory.get().is_none());
         if let Some(vcenter) = blind {
             let question = format!("whether the datastore of StorageClass {} exists", class.name);
-            sink.need_of(&vcenter.inventory, vcenter, &question);
+            sink.need_from_vcenter(&vcenter.inventory, vcenter, &question);
             return;
         }
         let bare = url.trim_end_matches('/');
@@ -94,10 +94,10 @@ fn datastore(view: &View<'_>, class: &StorageClass, url: &str, sink: &mut Sink) 
 fn storage_policy(view: &View<'_>, class: &StorageClass, name: &str, sink: &mut Sink) {
     for vcenter in view.storage_vcenters() {
         let question = format!("whether the policy of StorageClass {} exists", class.name);
-        let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
+        let Some(inventory) = sink.need_from_vcenter(&vcenter.inventory, vcenter, &question) else {
             continue;
         };
-        let Some(policies) = sink.need_of(&inventory.policies, vcenter, &question) else {
+        let Some(policies) = sink.need_from_vcenter(&inventory.policies, vcenter, &question) else {
             continue;
         };
         let Some(policy) = policies.iter().find(|policy| policy.name == name) else {
@@ -113,14 +113,16 @@ fn storage_policy(view: &View<'_>, class: &StorageClass, name: &str, sink: &mut 
             continue;
         };
         let question = format!("which datastores satisfy the storage policy {name}");
-        let Some(fitting) = sink.need_of(&policy.datastores, vcenter, &question) else { continue };
+        let Some(fitting) = sink.need_from_vcenter(&policy.datastores, vcenter, &question) else {
+            continue;
+        };
         let hosts = view.hosts_of_nodes(vcenter);
         let reachable: BTreeSet<&String> =
             hosts.iter().flat_map(|(_, host)| &host.datastores).collect();
         if !hosts.is_empty() && !fitting.iter().any(|id| reachable.contains(id)) {
             let names = fitting.iter().filter_map(|id| inventory.datastores.get(id));
             let names = first_names(names.map(|datastore| datastore.name.as_str()));
-            let names = if names.is_empty() { "no datastore".to_owned() } else { names };
+            let names = if names.is_empty() { "none".to_owned() } else { names };
             let hit = hit(codes::CLASS_POLICY_FITS_NOTHING, class).with("policy", name);
             sink.raise(hit.with("datastores", names).vcenter(&vcenter.name));
         }
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datastore_nobody_has_is_named_with_the_one_that_was_meant() {
+    fn a_datastore_nobody_has_is_reported_with_the_one_that_was_meant() {
         let missing_slash = "ds:///vmfs/volumes/65f0c0de-00000001";
         shows(
             &CHECK,
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_nobody_has_is_named() {
+    fn a_policy_nobody_has_is_reported() {
         shows(
             &CHECK,
             &["VDO-1505"],
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_fits_nothing_is_named() {
+    fn a_policy_that_fits_nothing_is_reported() {
         shows(
             &CHECK,
             &["VDO-1506"],
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_the_old_driver_are_named_and_those_of_sidecars_are_not() {
+    fn parameters_of_the_old_driver_are_reported_and_those_of_sidecars_are_not() {
         let mut facts = healthy();
         let class = &mut facts.storage.classes.get_mut().unwrap()[0];
         class.parameters.insert("csi.storage.k8s.io/fstype".into(), "xfs".into());

@@ -27,7 +27,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         let others = first_names(others.iter().map(String::as_str));
         sink.raise(hit(codes::CLUSTER_ID_SHARED).with("id", current).with("others", others));
     }
-    let question = "under which cluster id the volumes were made";
+    let question = "under which cluster id the volumes were created";
     let used = sink.need(&id.of_volumes, cluster_subject, question).and_then(Option::as_ref);
     if let (Some(configured), Some(generated)) = (&id.configured, &id.generated) {
         let keep = used.unwrap_or(generated);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_of_two_clusters_is_named() {
+    fn an_id_of_two_clusters_is_reported() {
         shows(
             &CHECK,
             &["VDO-1512"],
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_in_two_places_is_named_with_the_one_to_keep() {
+    fn an_id_in_two_places_is_reported_with_the_one_to_keep() {
         let mut facts = healthy();
         facts.storage.cluster_id.generated = Some("8e2f".into());
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1513"]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_made_anew_under_another_id_is_named() {
+    fn a_cluster_made_anew_under_another_id_is_reported() {
         shows(
             &CHECK,
             &["VDO-1514"],

@@ -20,8 +20,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
     let ours = Ours::of(view);
     for vcenter in view.storage_vcenters() {
-        let question = format!("whether the datastores of {} are well", vcenter.address);
-        let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
+        let question = format!("whether the datastores of {} are available", vcenter.address);
+        let Some(inventory) = sink.need_from_vcenter(&vcenter.inventory, vcenter, &question) else {
             continue;
         };
         let hosts = view.hosts_of_nodes(vcenter);
@@ -145,7 +145,7 @@ fn look(
     };
     let state = match (datastore.accessible, datastore.maintenance) {
         (false, _) => Some("not accessible"),
-        (_, true) => Some("in maintenance"),
+        (_, true) => Some("in maintenance mode"),
         _ => None,
     };
     if let Some(state) = state {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datastore_that_cannot_be_used_is_named() {
+    fn a_datastore_that_cannot_be_used_is_reported() {
         shows(
             &CHECK,
             &["VDO-1508"],
@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn a_datastore_that_fills_up_is_named_before_it_is_full() {
+    fn a_datastore_that_fills_up_is_reported_before_it_is_full() {
         let mut facts = healthy();
         change(&mut facts, |datastore| datastore.free = datastore.capacity / 25);
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1509"]);
     }
 
     #[test]
-    fn storage_drs_is_named() {
+    fn storage_drs_is_reported() {
         let mut facts = healthy();
         change(&mut facts, |datastore| datastore.storage_pod = Some("pod-1".into()));
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1510"]);

@@ -1,15 +1,15 @@
 //! Datastores, StorageClasses and volumes.
 
+mod attached_vm;
 mod attachments;
 mod claims;
 mod classes;
 mod cluster_id;
 mod datastores;
-mod holders;
-mod numbers;
 mod registered;
 mod shared_datastore;
 mod snapshots;
+mod volume_counts;
 
 use api::finding::{Definition, Subject};
 
@@ -25,13 +25,12 @@ pub(super) const CHECKS: &[&Check] = &[
     &claims::CHECK,
     &cluster_id::CHECK,
     &registered::CHECK,
-    &numbers::CHECK,
-    &holders::CHECK,
+    &volume_counts::CHECK,
+    &attached_vm::CHECK,
     &attachments::CHECK,
     &snapshots::CHECK,
 ];
 
-/// A fault of a volume.
 fn hit(definition: &'static Definition, volume: &Volume) -> Hit {
     let claim = volume.claim.as_deref();
     let namespace = claim.and_then(|claim| claim.split_once('/')).map_or("default", |(ns, _)| ns);

@@ -36,7 +36,7 @@ mod tests {
     use crate::sample::handle;
 
     #[test]
-    fn a_volume_vcenter_has_forgotten_is_named() {
+    fn a_volume_vcenter_has_forgotten_is_reported() {
         let mut facts = healthy();
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
         facts.storage.cns.get_mut().unwrap().remove(&handle(1));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn doubled_metadata_is_mentioned() {
+    fn doubled_metadata_is_reported_as_info() {
         let mut facts = healthy();
         let volumes = facts.storage.cns.get_mut().unwrap();
         volumes.get_mut(&handle(1)).unwrap().duplicate_metadata = true;

@@ -18,7 +18,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
     for vcenter in view.storage_vcenters() {
         let question = format!("which datastores of {} all nodes share", vcenter.address);
-        let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
+        let Some(inventory) = sink.need_from_vcenter(&vcenter.inventory, vcenter, &question) else {
             continue;
         };
         if storage.categories.is_empty() && storage.assumed {
@@ -27,7 +27,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         }
         if storage.categories.is_empty() {
             whole_cluster(view, vcenter, inventory, sink);
-        } else if let Some(tags) = sink.need_of(&inventory.tags, vcenter, &question) {
+        } else if let Some(tags) = sink.need_from_vcenter(&inventory.tags, vcenter, &question) {
             for (zone, hosts) in topology::own_zones(view, vcenter, tags, &storage.categories) {
                 if topology::shared(&hosts).is_empty() {
                     let zone = zone.join("/");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_whose_hosts_share_nothing_is_named() {
+    fn a_zone_whose_hosts_share_nothing_is_reported() {
         let fault = |facts: &mut Facts| {
             facts.inventory().hosts.get_mut("host-4").unwrap().datastores.clear();
         };

@@ -13,10 +13,10 @@ pub(super) const CHECK: Check = Check {
 fn check(view: &View<'_>, sink: &mut Sink) {
     let facts = &view.facts.storage;
     let Some(storage) = &view.facts.wanted.storage else { return };
-    let question = "whether snapshots of volumes are in order";
+    let question = "whether the volumes' snapshots have problems";
     let known = sink.need(&facts.snapshots, cluster_subject, question);
     let only_in_cns = sink.need(&facts.only_in_cns, cluster_subject, question);
-    let question = "whether volumes can grow";
+    let question = "whether volumes can be expanded";
     let growing = sink.need(&facts.growing, cluster_subject, question);
     // Whether the volumes are known is said where they are counted.
     let Some(volumes) = facts.volumes.get() else { return };
@@ -69,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_in_the_way_of_growth_are_named() {
+    fn snapshots_in_the_way_of_growth_are_reported() {
         assert_eq!(with(Snapshots { made: 1, another_asked: false }, 0, true), ["VDO-1522"]);
         assert_eq!(with(Snapshots::default(), 0, true), [""; 0]);
     }
 
     #[test]
-    fn snapshots_only_vcenter_knows_are_named() {
+    fn snapshots_only_vcenter_knows_are_reported() {
         assert_eq!(with(Snapshots::default(), 2, false), ["VDO-1523"]);
     }
 
@@ -86,6 +86,6 @@ mod tests {
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
         let mut facts = healthy();
         facts.storage.volumes = Known::unknown("VDO may not list PersistentVolumes");
-        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "numbers says that it cannot tell");
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "volume_counts reports that it cannot tell");
     }
 }

@@ -33,8 +33,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             let severity = if storage { Severity::Blocker } else { Severity::Warning };
             sink.raise(hit(codes::ACCOUNT_UNQUALIFIED).severity(severity));
         }
-        let question = format!("whether {} lets {} in", vcenter.address, vcenter.user);
-        match sink.need_of(&vcenter.login, vcenter, &question) {
+        let question = format!("whether {} accepts the login of {}", vcenter.address, vcenter.user);
+        match sink.need_from_vcenter(&vcenter.login, vcenter, &question) {
             Some(Login::Refused { reason }) => {
                 sink.raise(hit(codes::LOGIN_REFUSED).with("reason", reason));
             }
@@ -44,7 +44,13 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             Some(Login::Accepted) | None => {}
         }
         let question = format!("when the password of {} expires", vcenter.user);
-        let end = sink.would_like(&vcenter.password_expires, vcenter, question).copied().flatten();
+        let end = sink
+            .prefer_from_vcenter(&vcenter.password_expires, vcenter, question)
+            .copied()
+            .flatten();
+        for seconds in [-WARNING, 0] {
+            end.inspect(|end| sink.recheck(view, *end, seconds));
+        }
         if let Some(left) = end.map(|end| -view.seconds_since(end)).filter(|left| *left < WARNING) {
             let when = match left {
                 ..=0 => format!("expired {} ago", span(left)),
@@ -66,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_password_is_named() {
+    fn a_wrong_password_is_reported() {
         shows(
             &CHECK,
             &["VDO-1305"],

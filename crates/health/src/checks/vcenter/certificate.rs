@@ -20,8 +20,10 @@ const STRICT: Version = Version::new(3, 3, 0);
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
-        let question = format!("whether the certificate of {} is good", vcenter.address);
-        let Some(tls) = sink.need_of(&vcenter.tls, vcenter, &question) else { continue };
+        let question = format!("whether the certificate of {} is valid", vcenter.address);
+        let Some(tls) = sink.need_from_vcenter(&vcenter.tls, vcenter, &question) else { continue };
+        sink.recheck(view, tls.expires, -WARNING);
+        sink.recheck(view, tls.expires, 0);
         let left = -view.seconds_since(tls.expires);
         if left < WARNING {
             let (when, severity) = match left {
@@ -48,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_nobody_vouches_for_is_named() {
+    fn a_certificate_nobody_vouches_for_is_reported() {
         shows(
             &CHECK,
             &["VDO-1302"],

@@ -10,8 +10,10 @@ const TOLERANCE: i64 = 60;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
-        let question = format!("whether the clock of {} is right", vcenter.address);
-        let Some(ahead) = sink.need_of(&vcenter.clock_ahead, vcenter, &question) else { continue };
+        let question = format!("whether the clock of {} is correct", vcenter.address);
+        let Some(ahead) = sink.need_from_vcenter(&vcenter.clock_ahead, vcenter, &question) else {
+            continue;
+        };
         if ahead.abs() > TOLERANCE {
             let direction = if *ahead > 0 { "ahead" } else { "behind" };
             let skew = format!("{} {direction}", span(*ahead));
@@ -25,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_five_minutes_behind_is_named() {
+    fn a_clock_five_minutes_behind_is_reported() {
         shows(
             &CHECK,
             &["VDO-1309"],

@@ -17,7 +17,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         let (known, by_reference): (Vec<&str>, _) = if let Some(names) = &vcenter.only_datacenters {
             (names.iter().map(String::as_str).collect(), &nothing)
         } else {
-            let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
+            let Some(inventory) = sink.need_from_vcenter(&vcenter.inventory, vcenter, &question)
+            else {
                 continue;
             };
             let names = inventory.datacenters.values().map(|d| d.name.as_str());
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datacenter_that_does_not_exist_is_named() {
+    fn a_datacenter_that_does_not_exist_is_reported() {
         shows(
             &CHECK,
             &["VDO-1315"],

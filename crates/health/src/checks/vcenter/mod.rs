@@ -30,7 +30,6 @@ pub(super) const CHECKS: &[&Check] = &[
     &datacenters::CHECK,
 ];
 
-/// A fault of a vCenter.
 fn hit(definition: &'static Definition, vcenter: &Vcenter) -> Hit {
     Hit::new(definition, vcenter_subject(vcenter))
         .with("address", &vcenter.address)

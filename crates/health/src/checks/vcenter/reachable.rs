@@ -14,16 +14,17 @@ const GRACE_PERIOD: i64 = 120;
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question = format!("whether {} answers", vcenter.address);
-        let reason = match sink.need_of(&vcenter.reach, vcenter, question) {
+        let reason = match sink.need_from_vcenter(&vcenter.reach, vcenter, question) {
             None | Some(Reach::Answers) => continue,
-            Some(Reach::NoSuchName { reason }) => format!("its name cannot be resolved: {reason}"),
+            Some(Reach::NoSuchName { reason }) => format!("DNS cannot resolve its name: {reason}"),
             Some(Reach::NoAnswer { reason }) => format!("it does not answer: {reason}"),
             Some(Reach::NotAVcenter { reason }) => {
                 format!("it answers, but not as a vCenter: {reason}")
             }
         };
         let hit = super::hit(codes::VCENTER_UNREACHABLE, vcenter).with("reason", reason);
-        // A vCenter that restarts is away for minutes, and the drivers wait for it.
+        // A restarting vCenter is unreachable for minutes, and the drivers wait for it.
+        sink.recheck(view, vcenter.since, GRACE_PERIOD);
         let young = view.seconds_since(vcenter.since) < GRACE_PERIOD;
         sink.raise(if young { hit.severity(Severity::Warning) } else { hit });
     }
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vcenter_that_is_away_is_named_with_the_networks_words() {
+    fn a_vcenter_that_is_away_is_reported_with_the_networks_words() {
         for reach in [
             Reach::NoSuchName { reason: "no such host".into() },
             Reach::NoAnswer { reason: "timed out".into() },

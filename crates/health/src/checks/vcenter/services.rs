@@ -22,8 +22,9 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             if !needed {
                 continue;
             }
-            let question = format!("whether {} serves {}", vcenter.address, service.purpose());
-            let Some(ServiceState::Fails { reason }) = sink.need_of(state, vcenter, &question)
+            let question = format!("whether {} provides {}", vcenter.address, service.purpose());
+            let Some(ServiceState::Fails { reason }) =
+                sink.need_from_vcenter(state, vcenter, &question)
             else {
                 continue;
             };
@@ -42,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stopped_service_is_named_with_its_unit() {
+    fn a_stopped_service_is_reported_with_its_unit() {
         shows(
             &CHECK,
             &["VDO-1313"],

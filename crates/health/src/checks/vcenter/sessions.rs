@@ -15,8 +15,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         // Counting other users' sessions needs a privilege the drivers do not, and the account shall
         // not be given it for this: that they are not counted is good to know, and no more.
-        let question = format!("how many sessions {} holds", vcenter.address);
-        let Some(sessions) = sink.would_like(&vcenter.sessions, vcenter, question) else {
+        let question = format!("how many sessions {} has", vcenter.address);
+        let Some(sessions) = sink.prefer_from_vcenter(&vcenter.sessions, vcenter, question) else {
             continue;
         };
         if sessions.total > MANY {
@@ -25,7 +25,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             let first: Vec<String> =
                 agents.iter().take(3).map(|(agent, count)| format!("{agent} ({count})")).collect();
             let agents =
-                if first.is_empty() { "clients unknown".to_owned() } else { first.join(", ") };
+                if first.is_empty() { "unknown clients".to_owned() } else { first.join(", ") };
             let hit = super::hit(codes::SESSIONS_MANY, vcenter).with("count", sessions.total);
             sink.raise(hit.with("agents", agents));
         }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_never_logs_out_is_named() {
+    fn a_client_that_never_logs_out_is_reported() {
         shows(
             &CHECK,
             &["VDO-1312"],

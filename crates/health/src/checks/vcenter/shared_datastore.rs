@@ -17,7 +17,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question =
             format!("whether {} shares datastores with another vCenter", vcenter.address);
-        sink.need_of(&vcenter.inventory, vcenter, &question);
+        sink.need_from_vcenter(&vcenter.inventory, vcenter, &question);
     }
     let mut first: BTreeMap<&str, &Vcenter> = BTreeMap::new();
     // A datastore that may not be read has no URL, and is nobody's double for that.
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datastore_of_two_vcenters_is_named() {
+    fn a_datastore_of_two_vcenters_is_reported() {
         shows(&CHECK, &["VDO-1314"], second, |facts| {
             second(facts);
             facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");

@@ -22,16 +22,18 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let driver = view.storage_driver().filter(|driver| driver.upstream);
     for vcenter in view.facts.vcenters.values() {
         let question = format!("whether {} is new enough", vcenter.address);
-        let Some(about) = sink.need_of(&vcenter.about, vcenter, &question) else { continue };
+        let Some(about) = sink.need_from_vcenter(&vcenter.about, vcenter, &question) else {
+            continue;
+        };
         let strict = driver.and_then(|d| d.version).filter(|version| *version >= WANTS_7);
         let needed = if strict.is_some() { Version::new(7, 0, 0) } else { OLDEST };
         if about.version < needed {
             let name =
                 strict.map_or("the storage driver".to_owned(), |v| format!("storage driver {v}"));
             let alternative = if about.version >= OLDEST {
-                "storageProvider.version: 3.1.2, the last that works with it"
+                "set storageProvider.version: 3.1.2, the last release that works with it"
             } else {
-                "there is no release for so old a vCenter"
+                "no release supports this vCenter version"
             };
             let hit = super::hit(codes::VCENTER_TOO_OLD, vcenter).with("driver", name);
             sink.raise(
@@ -47,7 +49,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             sink.raise(
                 hit.with("version", about.version)
                     .shared("feature", "the next release of OpenShift")
-                    .shared("otherwise", "OpenShift does not upgrade before")
+                    .shared("otherwise", "OpenShift does not upgrade until then")
                     .shared("needed", FOR_OPENSHIFT),
             );
         }
@@ -72,7 +74,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 sink.raise(
                     hit.with("version", about.version)
                         .shared("feature", feature)
-                        .shared("otherwise", format!("or take {field} out of the VDOConfig"))
+                        .shared("otherwise", format!("or remove {field} from the VDOConfig"))
                         .shared("needed", needed),
                 );
             }
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_6_7_vcenter_with_a_new_driver_is_named() {
+    fn a_6_7_vcenter_with_a_new_driver_is_reported() {
         shows(
             &CHECK,
             &["VDO-1310"],

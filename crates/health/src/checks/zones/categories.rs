@@ -14,11 +14,13 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         return;
     }
     for vcenter in view.facts.vcenters.values() {
-        let question = format!("whether {} has the tags of zones", vcenter.address);
-        let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
+        let question = format!("whether {} has the tag categories of the zones", vcenter.address);
+        let Some(inventory) = sink.need_from_vcenter(&vcenter.inventory, vcenter, &question) else {
             continue;
         };
-        let Some(tags) = sink.need_of(&inventory.tags, vcenter, &question) else { continue };
+        let Some(tags) = sink.need_from_vcenter(&inventory.tags, vcenter, &question) else {
+            continue;
+        };
         for category in wanted.iter().filter(|category| !tags.categories.contains(**category)) {
             sink.raise(
                 Hit::new(codes::CATEGORY_MISSING, vcenter_subject(vcenter))
@@ -36,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_category_that_does_not_exist_is_named() {
+    fn a_category_that_does_not_exist_is_reported() {
         shows(
             &CHECK,
             &["VDO-1701"],

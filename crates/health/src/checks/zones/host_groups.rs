@@ -10,11 +10,11 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
-        let question = format!("whether the host groups of {} stand for zones", vcenter.address);
-        let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
+        let question = format!("whether the host groups of {} match their zones", vcenter.address);
+        let Some(inventory) = sink.need_from_vcenter(&vcenter.inventory, vcenter, &question) else {
             continue;
         };
-        let groups = sink.need_of(&inventory.host_groups, vcenter, &question);
+        let groups = sink.need_from_vcenter(&inventory.host_groups, vcenter, &question);
         for group in groups.into_iter().flatten() {
             let Some(problem) = &group.problem else { continue };
             let subject = Subject::vsphere("HostGroup", &group.name, &group.name);
@@ -35,7 +35,7 @@ mod tests {
     use crate::facts::HostGroup;
 
     #[test]
-    fn an_empty_group_is_named() {
+    fn an_empty_group_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1708"], |facts| {
             facts.inventory().host_groups = vec![HostGroup {
                 failure_domain: "east-1".into(),

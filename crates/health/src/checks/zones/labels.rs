@@ -19,7 +19,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
             continue;
         };
         if before != now {
-            let hit = Hit::of_node(codes::ZONE_LABELS_DISAGREE, node);
+            let hit = Hit::for_node(codes::ZONE_LABELS_DISAGREE, node);
             sink.raise(
                 hit.with("first", format!("{old}={before}"))
                     .with("second", format!("{new}={now}"))
@@ -34,7 +34,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         let actual = topology::above(tags, &found.vm.host, host, category);
         if !actual.is_empty() && !actual.contains(&labelled.as_str()) {
             sink.raise(
-                Hit::of_vm(codes::ZONE_MOVED, node, found)
+                Hit::for_vm(codes::ZONE_MOVED, node, found)
                     .with("label", &label)
                     .with("labelled", labelled)
                     .with("host", &host.name)
@@ -80,7 +80,7 @@ fn without_zone(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let Some(Some(entry)) = node.csi.get() else { return };
     if !storage.categories.is_empty() && entry.topology_keys.is_empty() {
         let categories = storage.categories.join(", ");
-        let hit = Hit::of_node(codes::NODE_WITHOUT_ZONE, node).driver(&driver.name);
+        let hit = Hit::for_node(codes::NODE_WITHOUT_ZONE, node).driver(&driver.name);
         sink.raise(hit.with("categories", categories).shared("namespace", &driver.namespace));
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vm_that_has_left_its_zone_is_named() {
+    fn a_vm_that_has_left_its_zone_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1705"], |facts| {
             let vm = facts.vm("worker-1");
             vm.host = if vm.host == "host-1" { "host-3".into() } else { "host-1".into() };
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_registered_without_its_zone_is_named() {
+    fn a_node_registered_without_its_zone_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1709"], |facts| {
             let entry = facts.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap();
             entry.topology_keys.clear();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn old_and_new_labels_that_contradict_each_other_are_named() {
+    fn old_and_new_labels_that_contradict_each_other_are_reported() {
         shows_of_vms(&CHECK, &["VDO-1706"], |facts| {
             let labels = &mut facts.node("worker-1").labels;
             labels.insert("failure-domain.beta.kubernetes.io/zone".into(), "zone-x".into());

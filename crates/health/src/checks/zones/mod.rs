@@ -1,12 +1,17 @@
 //! Zones and regions.
 
 mod categories;
-mod half;
 mod host_groups;
 mod labels;
 mod tags;
+mod zone_and_region;
 
 use crate::check::Check;
 
-pub(super) const CHECKS: &[&Check] =
-    &[&categories::CHECK, &tags::CHECK, &labels::CHECK, &half::CHECK, &host_groups::CHECK];
+pub(super) const CHECKS: &[&Check] = &[
+    &categories::CHECK,
+    &tags::CHECK,
+    &labels::CHECK,
+    &zone_and_region::CHECK,
+    &host_groups::CHECK,
+];

@@ -18,7 +18,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let (Some(tags), Some(host)) = (found.inventory.tags.get(), found.host) else { return };
     for category in categories {
         let hit = |definition| {
-            let hit = Hit::of_vm(definition, node, found).shared("category", category);
+            let hit = Hit::for_vm(definition, node, found).shared("category", category);
             hit.with("host", &host.name).at(Anchor::Category, category)
         };
         match topology::above(tags, &found.vm.host, host, category).as_slice() {
@@ -71,14 +71,14 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_a_zone_is_named() {
+    fn a_host_without_a_zone_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1702"], |facts| {
             facts.inventory().tags.get_mut().unwrap().attached.remove("domain-c1");
         });
     }
 
     #[test]
-    fn two_zones_above_one_host_are_named() {
+    fn two_zones_above_one_host_are_reported() {
         shows_of_vms(&CHECK, &["VDO-1703"], |facts| {
             let tags = facts.inventory().tags.get_mut().unwrap();
             tags.attached.insert("host-1".into(), vec![tag("k8s-zone", "zone-b")]);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_on_the_vm_itself_is_named() {
+    fn a_zone_on_the_vm_itself_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1704"], |facts| {
             let tags = facts.inventory().tags.get_mut().unwrap();
             tags.attached.insert("vm-00003".into(), vec![tag("k8s-zone", "zone-a")]);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check =
-    Check { name: "nodes/sight", gives: &[codes::VM_OUT_OF_SIGHT], run: Run::NodeVm(check) };
+    Check { name: "nodes/vm_location", gives: &[codes::VM_OUT_OF_SIGHT], run: Run::NodeVm(check) };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let wanted = &view.facts.wanted;
@@ -43,7 +43,7 @@ fn hit(
     looked: &BTreeSet<String>,
     field: &str,
 ) -> Hit {
-    Hit::of_vm(codes::VM_OUT_OF_SIGHT, node, found)
+    Hit::for_vm(codes::VM_OUT_OF_SIGHT, node, found)
         .shared("place", place)
         .shared("drivers", drivers)
         .shared("looked", first_names(looked.iter().map(String::as_str)))
@@ -55,12 +55,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vm_in_a_datacenter_that_is_not_listed_is_named() {
+    fn a_vm_in_a_datacenter_that_is_not_listed_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1211"], |facts| facts.vm("worker-1").datacenter = "DC9".into());
     }
 
     #[test]
-    fn a_vm_on_a_vcenter_one_driver_is_not_told_of_is_named() {
+    fn a_vm_on_a_vcenter_one_driver_is_not_told_of_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1211"], |facts| {
             facts.wanted.cloud.as_mut().unwrap().vcenters = BTreeSet::from(["other".to_owned()]);
         });

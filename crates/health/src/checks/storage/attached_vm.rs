@@ -3,7 +3,7 @@
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check = Check {
-    name: "storage/holders",
+    name: "storage/attached_vm",
     gives: &[codes::DISK_HELD_ELSEWHERE],
     run: Run::Volume(check),
 };
@@ -37,7 +37,7 @@ mod tests {
     use crate::{facts::Vm, sample::handle};
 
     #[test]
-    fn a_vm_that_still_holds_the_disk_is_named() {
+    fn a_vm_that_still_holds_the_disk_is_reported() {
         let mut facts = healthy();
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
         let zombie = Vm {

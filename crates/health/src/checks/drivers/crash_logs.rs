@@ -6,7 +6,7 @@ use api::finding::Definition;
 use crate::{checks::prelude::*, facts::Pod, messages};
 
 pub(super) const CHECK: Check = Check {
-    name: "drivers/last_words",
+    name: "drivers/crash_logs",
     gives: &[
         codes::CONFIG_ESCAPES,
         codes::CPI_CONFIG_SHAPE,
@@ -17,7 +17,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    super::say_if_unknown(view, "what the drivers say", sink);
+    super::report_unknown_drivers(view, "why the drivers' containers crash", sink);
     for driver in view.drivers() {
         for pod in driver.workloads.iter().flat_map(|workload| &workload.pods) {
             if pod.ready {
@@ -26,7 +26,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             for container in &pod.containers {
                 let Some(reason) = &container.unread else { continue };
                 let subject = Subject::kubernetes("Pod", Some(&driver.namespace), &pod.name);
-                let question = format!("what {} of {} said last", container.name, pod.name);
+                let question = format!("why container {} of {} crashes", container.name, pod.name);
                 sink.cannot_tell(subject, question, reason)
                     .anchors
                     .push((Anchor::Driver, driver.name.clone()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check = Check {
-    name: "storage/numbers",
+    name: "storage/volume_counts",
     gives: &[codes::VOLUMES_BEYOND_THRESHOLD, codes::DISKS_ORPHANED, codes::CNS_NEARLY_FULL],
     run: Run::Cluster(&[Part::Volumes], check),
 };
@@ -40,7 +40,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             );
         }
     }
-    let question = "whether there are disks nobody refers to";
+    let question = "whether there are disks that no volume refers to";
     if let Some(orphans) = sink.need(&storage.orphans, cluster_subject, question) {
         let mut by_datastore: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (disk, datastore) in &orphans.disks {
@@ -78,7 +78,7 @@ mod tests {
     use crate::facts::Orphans;
 
     #[test]
-    fn more_missing_volumes_than_the_driver_tolerates_are_named() {
+    fn more_missing_volumes_than_the_driver_tolerates_are_reported() {
         shows(
             &CHECK,
             &["VDO-1516"],
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_nobody_refers_to_are_named_by_datastore() {
+    fn disks_nobody_refers_to_are_reported_by_datastore() {
         shows(
             &CHECK,
             &["VDO-1524"],
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vcenter_near_its_limit_is_named() {
+    fn a_vcenter_near_its_limit_is_reported() {
         let mut facts = healthy();
         facts.storage.cns_total.get_mut().unwrap().insert("vcenter-a".into(), 9500);
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1525"]);

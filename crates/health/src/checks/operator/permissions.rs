@@ -3,13 +3,13 @@
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check = Check {
-    name: "operator/rights",
+    name: "operator/permissions",
     gives: &[codes::RIGHTS_MISSING, codes::REMEDIATION_RIGHT_MISSING],
     run: Run::Cluster(&[], check),
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    let question = "what VDO may do in this cluster";
+    let question = "which permissions VDO has in this cluster";
     let Some(reviews) = sink.need(&view.facts.cluster.access, cluster_subject, question) else {
         return;
     };
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_that_is_missing_is_named() {
+    fn a_right_that_is_missing_is_reported() {
         shows(
             &CHECK,
             &["VDO-1803"],

@@ -3,16 +3,17 @@
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check = Check {
-    name: "drivers/doubles",
+    name: "drivers/second_driver",
     gives: &[codes::TWO_DRIVERS],
     run: Run::Cluster(&[Part::Pods], check),
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    super::say_if_unknown(view, "whether there is a second vSphere driver", sink);
+    super::report_unknown_drivers(view, "whether there is a second vSphere driver", sink);
     let own = view.storage_driver().or(view.cloud_driver());
-    let own =
-        own.map_or("this one".to_owned(), |driver| format!("the one in {}", driver.namespace));
+    let own = own.map_or("the managed driver".to_owned(), |driver| {
+        format!("the driver in {}", driver.namespace)
+    });
     for other in &view.facts.cluster.drivers.others {
         let hit = Hit::new(codes::TWO_DRIVERS, Subject::kubernetes("Workload", None, other));
         sink.raise(hit.with("other", other).with("own", &own));
@@ -24,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_driver_is_named() {
+    fn a_second_driver_is_reported() {
         shows(
             &CHECK,
             &["VDO-1617"],

@@ -2,11 +2,14 @@
 
 use crate::checks::prelude::*;
 
-pub(super) const CHECK: Check =
-    Check { name: "zones/half", gives: &[codes::ZONE_HALF], run: Run::Cluster(&[], check) };
+pub(super) const CHECK: Check = Check {
+    name: "zones/zone_and_region",
+    gives: &[codes::ZONE_HALF],
+    run: Run::Cluster(&[], check),
+};
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    let question = "whether zone and region are asked for together";
+    let question = "whether both zone and region are configured";
     if sink.need(&view.facts.wanted.read, cluster_subject, question).is_none() {
         return;
     }
@@ -25,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_zone_without_a_region_is_named() {
+    fn a_zone_without_a_region_is_reported() {
         shows(
             &CHECK,
             &["VDO-1707"],
