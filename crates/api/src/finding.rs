@@ -1,14 +1,15 @@
-//! Findings: what is wrong, why it matters and what to do, in one shape for status, events, metrics,
-//! alerts, command line and documentation.
+//! Findings: problems with their cause and fix. Status, events, metrics, alerts, `vdoctl` and the
+//! documentation show the same texts.
 //!
 //! ```text
-//!   Definition (one per code, in `catalogue`)          what a check saw
+//!   Definition (one per code, in `catalogue`)          observed by a check
 //!        code, title, severity, why, remedy      +      values, objects
 //!                            └──────────► Finding ◄──────────┘
 //! ```
 //!
-//! A definition's texts are templates: `{name}` stands for a value of the case at hand. A finding
-//! carries them filled in, so whoever shows it needs no table.
+//! The texts `seen` and `remedy` of a definition are templates: `{name}` stands for a value. A finding
+//! contains the filled-in texts, so its readers need no table. `why` has no placeholder, because alerts
+//! and documentation show it without values.
 
 mod catalogue;
 
@@ -20,89 +21,102 @@ use serde::{Deserialize, Serialize};
 
 pub use catalogue::{CATALOGUE, codes};
 
-/// How many objects a finding names; the rest are counted.
+/// The base URL of the published documentation. A release sets `VDO_DOCS_URL` when it builds the binaries
+/// and the generated files.
+const DOCS_URL: Option<&str> = option_env!("VDO_DOCS_URL");
+
+/// How many objects a finding names; it counts the rest.
 pub const NAMED_OBJECTS: usize = 10;
 
-/// How bad a finding is. Ordered: the worst is the greatest.
+/// The severity of a finding. The most severe is the greatest.
 #[derive(
     JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum Severity {
     /// Good to know.
     Info,
-    /// Works now, may not later.
+    /// It works now and can fail later.
     Warning,
     /// Something does not work.
     Error,
-    /// Going on would make it worse; the next step waits until this is cured.
+    /// To continue would make it worse; the next step waits until this is fixed.
     Blocker,
 }
 
-/// The class of an object a finding is about.
+/// An object that a finding is about.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
-    /// Kind, for example `Node`, `Secret`, `VirtualMachine`, `Datastore`.
+    /// The kind, for example `Node`, `Secret`, `VirtualMachine`, `Datastore`.
     pub kind: String,
-    /// Name; with its namespace in front (`kube-system/vcenter-a`) where it has one.
+    /// The name, with the namespace if it has one: `kube-system/vcenter-a`.
     pub name: String,
-    /// Inventory path in vCenter, for objects there.
+    /// The inventory path of a vSphere object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
 impl Subject {
-    /// An object of Kubernetes.
     pub fn kubernetes(kind: &str, namespace: Option<&str>, name: &str) -> Self {
         let name = namespace.map_or_else(|| name.to_owned(), |ns| format!("{ns}/{name}"));
         Self { kind: kind.to_owned(), name, path: None }
     }
 
-    /// An object of vSphere.
     pub fn vsphere(kind: &str, name: &str, path: &str) -> Self {
         Self { kind: kind.to_owned(), name: name.to_owned(), path: Some(path.to_owned()) }
     }
 }
 
-/// Something an admin should know, with its cause and its cure.
+/// A problem with its cause and its fix.
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// Stable code, for example `VDO-1203`; `vdoctl explain VDO-1203` says more.
+    /// The stable code, for example `VDO-1203`; `vdoctl explain VDO-1203` explains it.
     pub code: String,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What is wrong, in one line.
+    /// The problem in one line.
     pub title: String,
-    /// What was seen, with the names and values of this case.
+    /// What VDO observed, with names and values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
     /// Why it matters.
     pub why: String,
-    /// What to do, step by step.
+    /// The fix, step by step.
     #[schemars(length(max = 16))]
     pub remedy: Vec<String>,
-    /// What it is about: the first of them, `count` says how many there are.
+    /// The first objects that the finding is about; `count` is the number of all objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub objects: Vec<Subject>,
-    /// How many objects it is about.
+    /// The number of objects that the finding is about.
     #[serde(default)]
     pub count: i32,
-    /// Whether VDO can repair it, if `remediation` lets it.
+    /// Whether VDO can fix it, if `remediation` allows it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fixable: bool,
-    /// Code of the finding this one follows from; cure that and this goes away.
+    /// The code of the finding that causes this one. Fix that one, and this one clears.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consequence_of: Option<String>,
-    /// When it was first seen.
+    /// When VDO first observed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Who accepted it for now, and why.
+    /// The acknowledgement in the spec that covers the finding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<Acknowledgement>,
-    /// A page about it.
+    /// The documentation page: a URL, or a path in the source tree if the build has no documentation URL.
     pub link: String,
+}
+
+/// The acknowledgement of a finding.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Acknowledgement {
+    /// The reason that the spec gives.
+    pub reason: String,
+    /// When the acknowledgement ends and VDO raises the finding again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
 }
 
 impl Finding {
@@ -110,17 +124,6 @@ impl Finding {
     pub fn definition(&self) -> Option<&'static Definition> {
         Definition::of(&self.code)
     }
-}
-
-/// A finding somebody decided to live with for a while.
-#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Acknowledgement {
-    /// Why.
-    pub reason: String,
-    /// Until when; afterwards it is raised again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<Time>,
 }
 
 /// The subject area of a finding.
@@ -185,44 +188,48 @@ pub enum Concerns {
     BothDrivers,
 }
 
-/// What is always true of one kind of finding.
+/// The fixed texts of one code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Definition {
-    /// Stable code; never used again for something else.
+    /// A code is never reused for another problem.
     pub code: &'static str,
     pub theme: Theme,
     pub concerns: Concerns,
-    /// What is wrong, in one line, without values.
+    /// The problem in one line, without values.
     pub title: &'static str,
-    /// How bad it is, unless the case at hand says otherwise.
+    /// The usual severity; a check can override it.
     pub severity: Severity,
-    /// What was seen, as a template.
+    /// A template.
     pub seen: &'static str,
-    /// Why it matters; what an admin notices if nothing is done.
+    /// Why it matters, without values: the effect that an admin notices.
     pub why: &'static str,
-    /// What to do, step by step, as templates.
+    /// Templates, one per step.
     pub remedy: &'static [&'static str],
-    /// Whether VDO can repair it.
+    /// Whether VDO can fix it.
     pub fixable: bool,
 }
 
 impl Definition {
-    /// The definition of a code.
     pub fn of(code: &str) -> Option<&'static Self> {
         CATALOGUE.iter().copied().find(|definition| definition.code == code)
     }
 
-    /// Starts a finding of this kind.
+    /// Starts a finding with this code.
     pub fn found(&'static self) -> Builder {
         Builder { definition: self, values: BTreeMap::new(), objects: Vec::new(), severity: None }
     }
 
-    /// The page about it.
-    pub fn link(&self) -> String {
-        format!("{}/blob/main/docs/findings/{}.md", env!("CARGO_PKG_REPOSITORY"), self.code)
+    /// The URL of its page in the published documentation, if the build knows where that is.
+    pub fn url(&self) -> Option<String> {
+        DOCS_URL.map(|base| format!("{}/findings/{}.html", base.trim_end_matches('/'), self.code))
     }
 
-    /// The values its texts need.
+    /// Its page: the URL, else the path in the source tree.
+    pub fn link(&self) -> String {
+        self.url().unwrap_or_else(|| format!("docs/findings/{}.md", self.code))
+    }
+
+    /// The values that its texts need.
     pub fn placeholders(&self) -> Vec<&'static str> {
         let texts = self.remedy.iter().copied().chain([self.seen, self.why]);
         let mut names: Vec<&str> = texts.flat_map(placeholders).collect();
@@ -232,7 +239,7 @@ impl Definition {
     }
 }
 
-/// A finding in the making.
+/// Builds a finding.
 #[derive(Debug, Clone)]
 pub struct Builder {
     definition: &'static Definition,
@@ -242,36 +249,33 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Gives a value its texts need. Never a secret: findings are shown everywhere.
+    /// Sets a value that the texts need. Never pass a secret: findings are public.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.values.insert(name, value.into());
         self
     }
 
-    /// Names an object it is about.
     #[must_use]
     pub fn about(mut self, object: Subject) -> Self {
         self.objects.push(object);
         self
     }
 
-    /// Names all objects it is about.
     #[must_use]
     pub fn about_all(mut self, objects: impl IntoIterator<Item = Subject>) -> Self {
         self.objects.extend(objects);
         self
     }
 
-    /// Overrides how bad it is.
     #[must_use]
     pub fn severity(mut self, severity: Severity) -> Self {
         self.severity = Some(severity);
         self
     }
 
-    /// The finding. Objects are sorted, so that the same fault gives the same finding; a value that
-    /// was not given shows as its name in angle brackets.
+    /// Sorts the objects, so that the same problem gives the same finding. A missing value shows as its
+    /// name in angle brackets.
     pub fn build(mut self) -> Finding {
         self.objects.sort();
         self.objects.dedup();
@@ -302,8 +306,8 @@ fn placeholders(template: &'static str) -> impl Iterator<Item = &'static str> {
     template.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0))
 }
 
-/// Values that stand as one word in commands. Others are whole steps, lists of words, or names that can
-/// only be plain ones.
+/// Values that appear as one argument in commands. The other values are whole steps, lists of arguments,
+/// or names that need no quotes.
 const WORDS: [&str; 12] = [
     "address",
     "category",
@@ -319,7 +323,7 @@ const WORDS: [&str; 12] = [
     "vm",
 ];
 
-/// A word as a shell takes it: in quotes, if it would otherwise be read as something else.
+/// Quotes an argument for a shell, if it needs quotes.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-[]".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -328,7 +332,7 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A step with its values: those that may stand in a command are quoted where they have to be.
+/// Fills in a step. Values that can appear in a command are quoted where necessary.
 fn fill_step(template: &str, values: &BTreeMap<&'static str, String>) -> String {
     let word = |(name, value): (&&'static str, &String)| {
         let value = if WORDS.contains(name) { quoted(value) } else { value.clone() };
@@ -358,7 +362,7 @@ fn fill(template: &str, values: &BTreeMap<&'static str, String>) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_word_a_shell_would_split_or_eat_is_quoted() {
+    fn arguments_are_quoted_where_a_shell_needs_it() {
         for (word, safe) in [
             ("/DC0/vm/node-1", "/DC0/vm/node-1"),
             ("k8s@vsphere.local", "k8s@vsphere.local"),
@@ -373,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_carries_the_names_of_the_case_at_hand() {
+    fn a_finding_contains_the_given_values() {
         let finding = codes::CREDENTIALS_MISSING
             .found()
             .with("config", "vmware-system-vdo/vcenter-a")
@@ -386,11 +390,11 @@ mod tests {
             .build();
         assert_eq!(finding.count, 1);
         assert!(finding.remedy[0].contains("create secret generic vcenter-a"), "{finding:#?}");
-        assert!(finding.link.ends_with("/docs/findings/VDO-1003.md"));
+        assert!(finding.link.ends_with("VDO-1003.md") || finding.link.ends_with("VDO-1003.html"));
     }
 
     #[test]
-    fn four_hundred_objects_are_one_finding_that_names_the_first() {
+    fn a_finding_names_the_first_objects_and_counts_all() {
         let nodes =
             (0..400).rev().map(|n| Subject::kubernetes("Node", None, &format!("node-{n:03}")));
         let finding = CATALOGUE[0].found().about_all(nodes).build();
@@ -399,13 +403,13 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_missing_is_seen_not_hidden() {
+    fn a_missing_value_shows_as_its_name() {
         let finding = codes::CREDENTIALS_MISSING.found().build();
         assert!(finding.seen.unwrap().contains("<secret>"));
     }
 
     #[test]
-    fn severities_are_ordered_by_how_bad_they_are() {
+    fn severities_are_ordered() {
         assert!(Severity::Blocker > Severity::Error && Severity::Warning > Severity::Info);
     }
 }

@@ -55,7 +55,7 @@ catalogue! {
         title: "VDO does not verify the vCenter's certificate",
         severity: Warning,
         seen: "{config} sets insecure: true",
-        why: "Anyone between the cluster and {vcenter} can read the password and answer in its place.",
+        why: "Anyone between the cluster and this vCenter can read the password and answer in its place.",
         remedy: ["kubectl patch vspherecloudconfig --namespace {namespace} {name} --type merge --patch '{patch}'   trusts only the certificate the vCenter presents now"],
     }
     ELSEWHERE = "VDO-1009" {
@@ -76,7 +76,7 @@ catalogue! {
         title: "Another installation of VDO manages this cluster",
         severity: Blocker,
         seen: "The installation of VDO in namespace {owner} manages this cluster; the one in namespace {namespace} changes nothing",
-        why: "Two operators would overwrite each other's objects, so one installation owns the Lease {lease} in kube-system. An operator of another installation writes nothing and is not ready.",
+        why: "Two operators would overwrite each other's objects, so one installation owns one Lease in kube-system. An operator of another installation writes nothing and is not ready.",
         remedy: ["kubectl annotate lease --namespace kube-system {lease} --overwrite vdo.vmware.com/owner={namespace}", "Or remove one of the two installations"],
     }
 }

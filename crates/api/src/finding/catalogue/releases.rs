@@ -6,21 +6,21 @@ catalogue! {
         title: "VDO cannot fetch the catalog",
         severity: Warning,
         seen: "{url}: {reason}",
-        why: "VDO keeps using its current catalog ({current}) and does not learn about newer releases.",
+        why: "VDO keeps using its current catalog and does not learn about newer releases.",
         remedy: ["Make {url} reachable from the VDO pod (proxy, firewall, certificate)", "In an air-gapped cluster: put the catalog into a ConfigMap and name it in spec.bundle"],
     }
     CATALOG_UNREADABLE = "VDO-1102" {
         title: "VDO cannot read the catalog",
         severity: Warning,
         seen: "{source}: {reason}",
-        why: "VDO keeps using its current catalog ({current}).",
+        why: "VDO keeps using its current catalog.",
         remedy: ["vdoctl catalog check FILE   shows the position of the error", "Correct the file, or point spec.matrixURL to a valid catalog"],
     }
     CATALOG_UNTRUSTED = "VDO-1103" {
         title: "The catalog's signature is not valid",
         severity: Error,
         seen: "{source}: {reason}",
-        why: "Somebody may have changed the catalog in transit. VDO rejects it and keeps using its current one ({current}).",
+        why: "Somebody may have changed the catalog in transit. VDO rejects it and keeps using its current one.",
         remedy: ["Fetch it again from its publisher", "If you signed it yourself, put your public key into spec.publicKey"],
     }
     CATALOG_ROLLED_BACK = "VDO-1104" {
@@ -41,14 +41,14 @@ catalogue! {
         title: "The catalog requires a newer VDO",
         severity: Warning,
         seen: "{source} has schema {schema}; this VDO supports schemas up to {known}",
-        why: "A partly understood catalog could lead to a wrong choice, so VDO keeps using its current one ({current}).",
+        why: "A partly understood catalog could lead to a wrong choice, so VDO keeps using its current one.",
         remedy: ["Upgrade VDO"],
     }
     CATALOG_TOO_LARGE = "VDO-1107" {
         title: "The catalog is too large",
         severity: Warning,
         seen: "{source} is larger than {limit}",
-        why: "No valid catalog is that large: the file is something else, or an attack. VDO keeps using its current catalog ({current}).",
+        why: "No valid catalog is that large: the file is something else, or an attack. VDO keeps using its current catalog.",
         remedy: ["Check where spec.matrixURL points to"],
     }
     NOTHING_FITS = "VDO-1110" {
