@@ -63,7 +63,8 @@ fn list(width: usize) -> String {
 }
 
 fn page(definition: &Definition, width: usize) -> String {
-    let Definition { code, theme: _, concerns: _, title, severity, seen, why, remedy, fixable } = definition;
+    let Definition { code, theme: _, concerns: _, title, severity, seen, why, remedy, fixable } =
+        definition;
     let heading = |text: &str| format!("\n{}\n", paint(STRONG, text));
     let paragraph = |text: &str| wrap("  ", &placeholders(text), width);
     let mut text = paint(STRONG, wrap("", &format!("{code}: {title}"), width).trim_end()) + "\n";
