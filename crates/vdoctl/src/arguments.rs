@@ -37,7 +37,7 @@ pub(crate) struct Global {
     /// The namespace of VDO and its objects.
     #[arg(long, short, global = true, value_name = "NAME", default_value = api::NAMESPACE)]
     pub(crate) namespace: String,
-    /// The timeout of requests to the API server, in seconds.
+    /// The timeout of API requests, in seconds.
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) request_timeout: u64,

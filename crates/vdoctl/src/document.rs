@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_that_multiply_are_said_in_words() {
+    fn too_many_aliases_are_reported() {
         let first = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         let others = (0..8).zip(1..).map(|(before, now)| {
             let ten = vec![format!("*a{before}"); 10].join(", ");
@@ -310,11 +310,11 @@ mod tests {
         });
         let bomb = std::iter::once(first).chain(others).collect();
         let error = File::parse("file.yaml", bomb).unwrap_err().to_string();
-        assert!(error.contains("its aliases multiply"), "{error}");
+        assert!(error.contains("its aliases expand"), "{error}");
     }
 
     #[test]
-    fn what_is_no_yaml_says_where() {
+    fn invalid_yaml_is_located() {
         let error = File::parse("file.yaml", "a: [1, 2\nb: 3\n".into()).unwrap_err();
         assert!(matches!(error, Failure::Mistake { .. }), "{error}");
     }
