@@ -1,5 +1,5 @@
-//! Many hits become few findings: causes before consequences, worst first, bounded, all of them
-//! reachable page by page.
+//! Groups hits into findings: causes before consequences, worst first, limited in size. Pages give access to
+//! every object.
 
 use std::collections::HashMap;
 
@@ -16,26 +16,25 @@ use crate::{
     facts::{Acknowledged, Facts},
 };
 
-/// How many findings a status carries.
+/// The maximum number of findings in a status.
 pub const MAX_FINDINGS: usize = 100;
 
-/// How many bytes of findings a status carries, written as JSON. The rest of the status fits into
-/// what is left of 256 KiB.
+/// The maximum size of the findings in a status, in bytes of JSON. The rest of the status fits into the
+/// remainder of 256 KiB.
 pub const MAX_BYTES: usize = 192 * 1024;
 
-/// How many objects are spelled out in the sentences of a finding.
+/// How many objects the sentences of a finding describe.
 const SPELLED_OUT: usize = 3;
 
-/// How long one sentence may get.
+/// The maximum length of a sentence in bytes.
 const MAX_TEXT: usize = 1024;
 
-/// What was found.
 #[derive(Debug)]
 pub struct Report<'a> {
     groups: Vec<Group<'a>>,
 }
 
-/// Hits that are one finding.
+/// The hits of one finding.
 #[derive(Debug)]
 struct Group<'a> {
     hits: Vec<&'a Hit>,
@@ -47,18 +46,15 @@ struct Group<'a> {
 /// One object of a finding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The object.
     pub subject: Subject,
-    /// What was seen of it.
     pub seen: String,
 }
 
 /// Some of the objects of a finding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
-    /// These.
     pub entries: Vec<Entry>,
-    /// How many there are in all.
+    /// The number of objects on all pages.
     pub total: usize,
 }
 
@@ -94,8 +90,8 @@ impl<'a> Report<'a> {
 
     /// The findings a status can carry.
     ///
-    /// At most [`MAX_FINDINGS`] in at most [`MAX_BYTES`]; if some are left out, the last one says so
-    /// and how to see them. Consequences are left out before causes, and mild ones before bad ones.
+    /// At most [`MAX_FINDINGS`] in at most [`MAX_BYTES`]. If some do not fit, the last finding reports that
+    /// and how to list them. Consequences are omitted before causes, and less severe findings first.
     pub fn findings(&self) -> Vec<Finding> {
         let mut kept = Vec::new();
         let mut bytes = 0;
@@ -114,14 +110,14 @@ impl<'a> Report<'a> {
         kept
     }
 
-    /// What stands in the way of an installation or an upgrade: everything of the severity `Blocker`
-    /// that nobody has acknowledged. A consequence blocks as well as a cause does.
+    /// All findings of severity `Blocker` that nobody has acknowledged, including consequences. They block
+    /// installations and upgrades.
     pub fn blockers(&self) -> Vec<Finding> {
         let open = self.groups.iter().filter(|group| group.acknowledged.is_none());
         open.filter(|g| g.severity == Severity::Blocker).map(Group::finding).collect()
     }
 
-    /// The worst severity nobody has acknowledged; `None` if there is nothing to say.
+    /// The worst severity among findings that nobody has acknowledged.
     pub fn worst(&self) -> Option<Severity> {
         let open = self.groups.iter().filter(|group| group.acknowledged.is_none());
         open.map(|group| group.severity).max()
@@ -178,7 +174,7 @@ fn builder(hit: &Hit) -> api::finding::Builder {
     })
 }
 
-/// What was seen and what to do, for one object.
+/// The text and the steps for one object.
 fn texts(hit: &Hit) -> (String, Vec<String>) {
     let finding = builder(hit).build();
     (finding.seen.unwrap_or_default(), finding.remedy)
@@ -194,8 +190,7 @@ fn sentences(spelled: &[(String, Vec<String>)], more: usize) -> String {
     shortened(text)
 }
 
-/// The steps for the first objects: a step that names its object is written once for each, the
-/// others once.
+/// The steps for the first objects. A step that names its object appears once per object, others once.
 fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<String> {
     let count = spelled.first().map_or(0, |(_, steps)| steps.len());
     let mut all = Vec::new();
@@ -235,8 +230,7 @@ pub(crate) fn acknowledgement<'a>(hit: &Hit, facts: &'a Facts) -> Option<&'a Ack
     })
 }
 
-/// Gives each finding the moment it was first seen: from the status written before where it was
-/// there already, else `now`.
+/// Sets `since` of each finding: from the previous status if the finding was there, otherwise `now`.
 pub fn date(findings: &mut [Finding], previous: &[Finding], now: Timestamp) {
     let alike = |finding: &Finding| -> Vec<&Finding> {
         previous.iter().filter(|earlier| earlier.code == finding.code).collect()

@@ -71,8 +71,8 @@ pub(crate) fn shows_of_vms(
     }
     assert_eq!(codes_of(check, &facts), [""; 0], "{}: without the inventory", check.name);
     let examination = Examination::of(facts);
-    let told = examination.report().page(codes::CHECK_INCOMPLETE.code, 0, usize::MAX);
-    let mut entries = told.entries.iter().filter(|entry| entry.subject.name == "worker-1");
+    let unknown = examination.report().page(codes::CHECK_INCOMPLETE.code, 0, usize::MAX);
+    let mut entries = unknown.entries.iter().filter(|entry| entry.subject.name == "worker-1");
     let topic = check.topic();
-    assert!(entries.any(|entry| entry.seen.contains(&topic)), "{topic}: {told:#?}");
+    assert!(entries.any(|entry| entry.seen.contains(&topic)), "{topic}: {unknown:#?}");
 }

@@ -119,25 +119,25 @@ mod tests {
     use super::*;
     use crate::{Examination, shortcuts::Shortcuts, testing::healthy};
 
-    fn told(facts: crate::facts::Facts) -> Vec<(Option<String>, Known<Vec<String>>)> {
+    fn datastores_by_zone(facts: crate::facts::Facts) -> Vec<(Option<String>, Known<Vec<String>>)> {
         let examination = Examination::of(facts);
         let all = reachable(&examination.view()).into_iter();
         all.map(|place| (place.zone, place.datastores)).collect()
     }
 
     #[test]
-    fn the_datastores_of_each_zone_are_told_and_without_zones_those_of_all_nodes() {
+    fn datastores_are_grouped_by_zone_if_there_are_zones() {
         let names = |names: &[&str]| Known::Known(names.iter().map(|n| (*n).to_owned()).collect());
         let zone = |zone: &str| Some(format!("region-a/{zone}"));
         let expected = [
             (zone("zone-a"), names(&["shared", "ds-a"])),
             (zone("zone-b"), names(&["shared", "ds-b"])),
         ];
-        assert_eq!(told(healthy()), expected);
+        assert_eq!(datastores_by_zone(healthy()), expected);
         let mut facts = healthy();
         facts.wanted.storage.as_mut().unwrap().categories.clear();
-        assert_eq!(told(facts.clone()), [(None, names(&["shared"]))]);
+        assert_eq!(datastores_by_zone(facts.clone()), [(None, names(&["shared"]))]);
         facts.vcenter().inventory = Known::unknown("it does not answer");
-        assert_eq!(told(facts), [(None, Known::unknown("it does not answer"))]);
+        assert_eq!(datastores_by_zone(facts), [(None, Known::unknown("it does not answer"))]);
     }
 }

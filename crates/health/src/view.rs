@@ -82,12 +82,12 @@ impl<'a> View<'a> {
 
     /// The vCenters of the storage driver; all vCenters if its configuration names none.
     pub fn storage_vcenters(self) -> impl Iterator<Item = &'a Vcenter> {
-        let told = self.facts.wanted.storage.as_ref().map(|storage| &storage.vcenters);
-        let told = told.filter(|told| !told.is_empty());
+        let named = self.facts.wanted.storage.as_ref().map(|storage| &storage.vcenters);
+        let named = named.filter(|named| !named.is_empty());
         self.facts
             .vcenters
             .values()
-            .filter(move |vcenter| told.is_none_or(|told| told.contains(&vcenter.name)))
+            .filter(move |vcenter| named.is_none_or(|named| named.contains(&vcenter.name)))
     }
 
     /// The hosts of a vCenter that run nodes, with their managed object ids.

@@ -43,7 +43,7 @@ pub(crate) fn of_nodes() -> &'static [&'static Check] {
     &OF_NODES
 }
 
-/// What the checks of a node's VM are about, in words: nobody can tell it of a VM that is not seen.
+/// Topics of the checks that need a node's VM, for the text about an unknown VM.
 pub(crate) fn of_vms() -> &'static [String] {
     &OF_VMS
 }
@@ -52,7 +52,7 @@ pub(crate) fn of_volumes() -> &'static [&'static Check] {
     &OF_VOLUMES
 }
 
-/// All checks, in a fixed order.
+/// In a fixed order.
 pub fn all() -> &'static [&'static Check] {
     &ALL
 }
@@ -74,14 +74,14 @@ mod tests {
         let given: BTreeSet<&str> =
             all().iter().flat_map(|check| check.gives).map(|definition| definition.code).collect();
         for definition in CATALOGUE.iter().filter(|d| d.theme.is_checked()) {
-            // The report gives the first two, the operator's plan the last.
+            // The report raises the first two, the operator's plan the last.
             let elsewhere = ["VDO-1801", "VDO-1802", "VDO-1316"].contains(&definition.code);
             assert!(elsewhere || given.contains(definition.code), "{}", definition.code);
         }
     }
 
     #[test]
-    fn whoever_knows_nothing_accuses_nobody() {
+    fn unknown_facts_raise_no_findings_but_cannot_tell() {
         let healthy = crate::sample::cluster(crate::facts::Platform::Kubernetes);
         let mut blind =
             Facts { now: healthy.now, wanted: healthy.wanted.clone(), ..Facts::default() };

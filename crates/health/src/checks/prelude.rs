@@ -1,4 +1,4 @@
-//! What every check uses.
+//! Common imports of the checks.
 
 pub(crate) use api::{
     Severity,

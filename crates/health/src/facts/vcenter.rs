@@ -16,113 +16,94 @@ pub struct Vcenter {
     pub secret: String,
     /// User name. Never the password.
     pub user: String,
-    /// Whether it could be reached.
     pub reach: Known<Reach>,
-    /// Since when that is so.
+    /// When `reach` last changed.
     pub since: Timestamp,
-    /// Its certificate, as presented.
     pub tls: Known<Tls>,
-    /// Whether it lets us in.
     pub login: Known<Login>,
-    /// What it says of itself.
     pub about: Known<About>,
     /// How many seconds its clock is ahead of ours.
     pub clock_ahead: Known<i64>,
-    /// Sessions it holds.
     pub sessions: Known<Sessions>,
-    /// Its services the drivers need.
+    /// The services that the drivers need.
     pub services: BTreeMap<Service, Known<ServiceState>>,
-    /// When the account's password expires; absent if never.
+    /// `None` if the password never expires.
     pub password_expires: Known<Option<Timestamp>>,
-    /// Datacenters the drivers are told of; all if empty.
+    /// Datacenters in the drivers' configuration; empty means all.
     pub datacenters: BTreeSet<String>,
-    /// Datacenters it has, where that is all that could be seen of it.
+    /// Existing datacenters, if the rest of the inventory is unknown.
     pub only_datacenters: Option<BTreeSet<String>>,
-    /// What the account may do, on each object it was asked for.
+    /// The account's privileges on each object that VDO checked.
     pub grants: Known<Grants>,
-    /// Whether the account may watch tasks.
+    /// Whether the account has the privilege to watch tasks.
     pub tasks: Known<bool>,
-    /// What is in it.
     pub inventory: Known<Inventory>,
 }
 
-/// Whether a vCenter could be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reach {
-    /// It answers.
     Answers,
-    /// Its name is not known.
+    /// DNS cannot resolve its name.
     NoSuchName {
-        /// The resolver's words.
         reason: String,
     },
-    /// Nothing listens, or nothing gets through.
+    /// Nothing listens, or the network drops packets.
     NoAnswer {
-        /// The network's words.
         reason: String,
     },
-    /// It answers, but not as a vCenter does.
+    /// Something else answers at the address.
     NotAVcenter {
-        /// What it said.
         reason: String,
     },
 }
 
-/// A certificate, as presented.
+/// The certificate that the vCenter presents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tls {
-    /// Why it is not trusted, if so.
+    /// Why VDO does not trust it.
     pub distrusted: Option<String>,
-    /// Last moment it is good for.
     pub expires: Timestamp,
-    /// Signed with SHA-1, or by an RSA key longer than 8192 bits.
+    /// Why new drivers reject it: a SHA-1 signature, or an RSA key longer than 8192 bits.
     pub outdated: Option<String>,
-    /// Thumbprint, to show.
     pub thumbprint: String,
 }
 
-/// Whether a vCenter lets us in.
+/// The result of a login.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Login {
-    /// Yes.
     #[default]
     Accepted,
-    /// User name or password are wrong.
+    /// User name or password is wrong.
     Refused {
-        /// vCenter's words.
+        /// vCenter's message.
         reason: String,
     },
-    /// The account is locked.
     Locked {
-        /// vCenter's words.
+        /// vCenter's message.
         reason: String,
     },
 }
 
-/// What a vCenter says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct About {
     /// API version.
     pub version: Version,
-    /// Its own uuid.
     pub instance_uuid: String,
 }
 
-/// Sessions of a vCenter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sessions {
-    /// How many there are.
     pub total: u32,
-    /// How many each kind of client holds, by user agent.
+    /// By user agent of the client.
     pub by_agent: BTreeMap<String, u32>,
 }
 
-/// A service of vCenter the drivers need.
+/// A vCenter service that the drivers need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Service {
@@ -144,7 +125,6 @@ impl Service {
         }
     }
 
-    /// What it does.
     pub fn purpose(self) -> &'static str {
         match self {
             Self::Volumes => "container volumes (CNS)",
@@ -154,42 +134,36 @@ impl Service {
     }
 }
 
-/// How a service answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceState {
-    /// As it should.
     #[default]
     Answers,
-    /// With an error.
     Fails {
-        /// What it said.
         reason: String,
     },
 }
 
-/// What the account may do: by kind of object, each object that was asked for.
+/// The account's privileges.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Grants {
-    /// The answers.
     pub entities: Vec<Entity>,
 }
 
-/// The privileges held on one object.
+/// The account's privileges on one object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entity {
-    /// What it is.
     pub kind: EntityKind,
     pub name: String,
     /// Its inventory path.
     pub path: String,
-    /// Privileges held, as vCenter names them.
+    /// Ids as in vCenter, for example `Datastore.FileManagement`.
     pub privileges: Known<BTreeSet<String>>,
 }
 
-/// A kind of object privileges are needed on.
+/// A kind of object with privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EntityKind {

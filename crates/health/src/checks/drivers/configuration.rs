@@ -1,4 +1,4 @@
-//! The Secret with a driver's configuration is there.
+//! The Secret with a driver's configuration exists.
 
 use crate::checks::prelude::*;
 

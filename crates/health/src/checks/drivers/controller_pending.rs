@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controller_no_node_wants_is_reported_with_the_schedulers_words() {
+    fn a_pending_controller_is_reported_with_the_schedulers_message() {
         shows(
             &CHECK,
             &["VDO-1601"],

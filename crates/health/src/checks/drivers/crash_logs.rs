@@ -1,5 +1,5 @@
-//! Faults only a driver's own words tell: configuration it cannot read, a port that is taken, a name
-//! it cannot resolve.
+//! Faults that only a driver's logs show: unreadable configuration, a port in use, a name that it cannot
+//! resolve.
 
 use api::finding::Definition;
 
@@ -31,7 +31,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                     .anchors
                     .push((Anchor::Driver, driver.name.clone()));
             }
-            for (definition, line) in said(pod) {
+            for (definition, line) in known_faults(pod) {
                 if definition.code == codes::NAME_UNRESOLVED.code && driver.name != "CPI" {
                     continue;
                 }
@@ -49,8 +49,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
-/// The faults a pod's last lines and warnings tell of, each once.
-fn said(pod: &Pod) -> Vec<(&'static Definition, &str)> {
+/// The faults in a pod's last log lines and warnings, each once.
+fn known_faults(pod: &Pod) -> Vec<(&'static Definition, &str)> {
     let lines = pod.containers.iter().flat_map(|c| &c.last_lines).map(String::as_str);
     let warnings = pod.events.iter().map(|event| event.message.as_str());
     let mut found: Vec<(&'static Definition, &str)> = Vec::new();
@@ -75,7 +75,7 @@ fn port(line: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn say(facts: &mut Facts, cloud: bool, line: &str) {
+    fn crash_with(facts: &mut Facts, cloud: bool, line: &str) {
         let driver = if cloud { facts.cloud_driver() } else { facts.storage_driver() };
         let pod = &mut driver.workloads[0].pods[0];
         pod.ready = false;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_driver_lead_to_the_fault() {
+    fn a_log_line_of_a_driver_leads_to_the_fault() {
         for (cloud, line, code) in [
             (false, r"3:1: unquoted '\' must be followed by new line or double quote", "VDO-1607"),
             (true, "no Virtual Center hosts defined", "VDO-1608"),
@@ -93,7 +93,7 @@ mod tests {
             shows(
                 &CHECK,
                 &[code],
-                |facts| say(facts, cloud, line),
+                |facts| crash_with(facts, cloud, line),
                 |facts| {
                     facts.cluster.drivers.cloud = Known::unknown("VDO may not read logs");
                 },
@@ -102,9 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn words_that_could_not_be_read_are_not_taken_for_silence() {
+    fn unreadable_logs_are_reported_as_unknown() {
         let mut facts = healthy();
-        say(&mut facts, true, "starting");
+        crash_with(&mut facts, true, "starting");
         let reason = "its log cannot be read: pods \"x\" is forbidden";
         let container = &mut facts.cloud_driver().workloads[0].pods[0].containers[0];
         container.unread = Some(reason.into());
@@ -114,9 +114,9 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_is_ready_has_overcome_what_it_said() {
+    fn a_ready_driver_has_no_faults_in_its_old_logs() {
         let mut facts = healthy();
-        say(&mut facts, true, "no Virtual Center hosts defined");
+        crash_with(&mut facts, true, "no Virtual Center hosts defined");
         facts.cloud_driver().workloads[0].pods[0].ready = true;
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }

@@ -1,4 +1,4 @@
-//! No container of a driver keeps crashing; if one does, its last words are explained.
+//! No container of a driver keeps crashing; if one does, the check explains its crash logs.
 
 use crate::{checks::prelude::*, facts::Container, messages};
 

@@ -1,4 +1,4 @@
-//! What the storage driver needs to be defined in the cluster is defined.
+//! The CustomResourceDefinitions and the CSIDriver of the storage driver exist.
 
 use crate::checks::prelude::*;
 

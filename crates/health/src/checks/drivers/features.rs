@@ -1,4 +1,4 @@
-//! The storage driver's feature switches are those of its release.
+//! The storage driver's feature switches match its release.
 
 use crate::checks::prelude::*;
 
@@ -17,7 +17,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         .iter()
         .filter_map(|(name, value)| match features.get(name) {
             None => Some(format!("{name} is missing")),
-            // Somebody may have turned a switch on; one the release relies on may not be off.
+            // An admin may turn a switch on, but must not turn off one that the release needs.
             Some(actual) if value == "true" && actual != "true" => {
                 Some(format!("{name} is {actual}, but true in the release"))
             }

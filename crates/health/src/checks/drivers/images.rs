@@ -1,4 +1,4 @@
-//! The drivers' images can be pulled from where they are looked for.
+//! The registries serve the drivers' images.
 
 use crate::{
     checks::prelude::*,
@@ -58,7 +58,7 @@ fn moved(driver: &Driver, workload: &Workload, container: &Container) -> Hit {
     }
 }
 
-/// Where an image of the old registry is found now; `None` if nowhere.
+/// The new location of an image of the old registry; `None` if there is none.
 pub(crate) fn successor(image: &str) -> Option<String> {
     let path = image.strip_prefix(GONE)?;
     let (name, tag) = path.split_once(':')?;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_the_registry_refuses_is_reported_with_its_words() {
+    fn an_image_that_cannot_be_pulled_is_reported_with_the_registrys_message() {
         let mut facts = healthy();
         let container = &mut facts.cloud_driver().workloads[0].pods[0].containers[0];
         container.waiting =

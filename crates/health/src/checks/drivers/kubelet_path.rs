@@ -1,4 +1,4 @@
-//! The storage driver is told kubelet's real directory.
+//! The storage driver uses the kubelet's directory.
 
 use crate::checks::prelude::*;
 
@@ -12,24 +12,24 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
     let question = "whether the storage driver uses the right kubelet directory";
     let driver = sink.need(&drivers.storage, cluster_subject, question).and_then(Option::as_ref);
-    let told = driver.and_then(|driver| driver.kubelet_path.as_ref());
-    let (Some(driver), Some(told)) = (driver, told) else { return };
+    let used = driver.and_then(|driver| driver.kubelet_path.as_ref());
+    let (Some(driver), Some(used)) = (driver, used) else { return };
     let question = "which directory the kubelet uses";
     let Some(actual) = sink.need(&view.facts.cluster.kubelet_path, cluster_subject, question)
     else {
         return;
     };
-    // Kubelet registers a driver it finds: where one node is registered, the directory is right,
-    // whatever a platform usually does. While pods are still coming up nobody can tell.
+    // The kubelet registers a driver only if it finds it: one registered node proves the directory,
+    // whatever the platform's default. While pods still start, there is no proof.
     let registered = view.nodes().any(|node| node.csi.get().is_none_or(Option::is_some));
     if registered || driver.workloads.iter().any(|workload| workload.changing) {
         return;
     }
-    let told = told.trim_end_matches('/');
-    if told != actual.trim_end_matches('/') {
+    let used = used.trim_end_matches('/');
+    if used != actual.trim_end_matches('/') {
         let subject = Subject::kubernetes("DaemonSet", Some(&driver.namespace), "vsphere-csi-node");
         let hit = Hit::new(codes::KUBELET_PATH_WRONG, subject).driver(&driver.name);
-        sink.raise(hit.with("told", told).with("actual", actual));
+        sink.raise(hit.with("told", used).with("actual", actual));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Somebody holds each lease.
+//! A controller holds each lease.
 
 use crate::{
     checks::prelude::*,
@@ -11,10 +11,10 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[Part::Pods], check),
 };
 
-/// How long after its end a lease may stay unclaimed.
+/// Seconds that a lease may stay expired before it is a fault.
 const GRACE_PERIOD: i64 = 120;
 
-/// Whether the driver was taken away: nobody needs to lead then.
+/// Whether the driver was uninstalled, so that no controller needs the lease.
 fn is_gone(view: &View<'_>, driver: &str) -> bool {
     let drivers = &view.facts.cluster.drivers;
     let drivers = [("CPI", &drivers.cloud), ("CSI", &drivers.storage)];
@@ -27,7 +27,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         return;
     };
     for lease in leases {
-        // What a driver that is gone has left behind, here or elsewhere, is nobody's to renew.
+        // Nobody renews the leases that an uninstalled driver left behind.
         let Some(driver) = view.drivers().find(|driver| holds(driver, lease)) else { continue };
         let workload = driver.workloads.iter().find(|workload| !workload.name.ends_with("-node"));
         let workload = workload.map_or_else(String::new, |workload| {
@@ -56,8 +56,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
-/// Whether it is this driver that holds the lease. The cloud provider keeps its own where the control
-/// plane does, wherever it runs.
+/// Whether the lease belongs to this driver. The cloud provider keeps its lease in `kube-system`, wherever
+/// it runs.
 fn holds(driver: &Driver, lease: &Lease) -> bool {
     let home = lease.namespace == driver.namespace;
     driver.name == lease.driver
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_driver_that_is_gone_left_behind_is_no_fault() {
+    fn leases_of_an_uninstalled_driver_are_ignored() {
         let mut facts = healthy();
         let mut old = facts.cluster.leases.get().unwrap()[1].clone();
         assert_eq!(old.driver, "CSI");

@@ -1,4 +1,4 @@
-//! The drivers as they run.
+//! The running drivers.
 
 mod configuration;
 mod controller_pending;
@@ -50,7 +50,7 @@ fn hit(definition: &'static Definition, driver: &Driver, pod: &Pod) -> Hit {
         .driver(&driver.name)
 }
 
-/// Records it where a driver could not be looked at.
+/// Records a question as unanswered for each driver whose state is unknown.
 fn report_unknown_drivers(view: &View<'_>, question: &str, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
     sink.need(&drivers.cloud, cluster_subject, question);

@@ -1,4 +1,4 @@
-//! The cluster's security rules let the drivers' pods in.
+//! The cluster admits the drivers' pods.
 
 use crate::{
     checks::prelude::*,
@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[Part::Pods], check),
 };
 
-/// Words of those who refuse a pod because it is privileged.
+/// Texts in messages that reject a pod because it is privileged.
 const SECURITY: [&str; 3] = ["PodSecurity", "security context constraint", "podsecuritypolicy"];
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -41,7 +41,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
-/// What to do. Security is one reason to refuse a pod; quotas, webhooks and missing accounts are others.
+/// The fix depends on why the cluster rejects the pod: security, quota, webhook or missing service account.
 fn step(platform: Platform, driver: &Driver, workload: &Workload) -> String {
     let namespace = &driver.namespace;
     let words = workload.refused.as_deref().unwrap_or("violates PodSecurity");

@@ -8,7 +8,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[Part::Pods], check),
 };
 
-/// From this release on the provisioner passes topology on unless told not to.
+/// Since this release the provisioner passes topology by default.
 const BY_DEFAULT: Version = Version::new(5, 0, 0);
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_provisioner_does_so_without_being_told() {
+    fn a_new_provisioner_passes_topology_by_default() {
         let mut facts = healthy();
         facts.wanted.storage.as_mut().unwrap().categories.clear();
         facts.storage_driver().provisioner_topology = None;

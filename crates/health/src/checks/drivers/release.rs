@@ -1,4 +1,4 @@
-//! Each driver's release suits the cluster.
+//! Each driver's release fits the cluster.
 
 use crate::checks::prelude::*;
 

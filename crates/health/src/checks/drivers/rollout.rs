@@ -79,7 +79,7 @@ mod tests {
     fn a_node_without_space_is_reported_with_what_it_lacks() {
         let mut facts = healthy();
         facts.storage_driver().workloads[1].ready -= 1;
-        // Between two pods of the same node there is none, and the DaemonSet seems to be rolled out.
+        // Between two pods of one node, the DaemonSet looks like a rollout in progress.
         facts.storage_driver().workloads[1].changing = true;
         facts.node("worker-1").pressure = Some("DiskPressure".into());
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1621"]);

@@ -1,4 +1,4 @@
-//! The drivers' webhooks answer, with a certificate that holds.
+//! The drivers' webhooks answer with a valid certificate.
 
 use crate::checks::prelude::*;
 
@@ -8,10 +8,10 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[Part::Pods], check),
 };
 
-/// How long before the end to warn.
+/// Seconds before the expiry of the certificate.
 const WARNING: i64 = 21 * 86_400;
 
-/// How long its pod may take to be replaced.
+/// Seconds that the replacement of its pod may take.
 const GRACE_PERIOD: i64 = 60;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_certificate_is_told_three_weeks_before() {
+    fn an_expiring_webhook_certificate_is_reported_three_weeks_before() {
         shows(
             &CHECK,
             &["VDO-1610"],

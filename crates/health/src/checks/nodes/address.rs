@@ -1,4 +1,4 @@
-//! The cloud provider picks the address kubelet uses.
+//! The cloud provider chooses the address that the kubelet uses.
 
 use std::net::IpAddr;
 
@@ -30,9 +30,9 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         sink.raise(hit.with("reason", reason));
         return;
     };
-    // Where nobody said which addresses count, none is the wrong one.
+    // Without known settings, no address is wrong.
     let Some(wanted) = node.provided_ip.as_ref().filter(|_| !cloud.assumed) else { return };
-    // Where several addresses fit, VDO's own takes the one kubelet was given.
+    // If several addresses fit, VDO's own cloud controller prefers the kubelet's address.
     let asks_kubelet = view.cloud_driver().is_some_and(|driver| !driver.upstream);
     let fits = || {
         usable.iter().any(|one| {
@@ -54,7 +54,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     }
 }
 
-/// Addresses in the order VMware Tools report them, without those that lead nowhere.
+/// Routable addresses, in the order of VMware Tools.
 fn usable<'n>(nics: &'n [Nic], cloud: &WantedCloud) -> Vec<(String, &'n str)> {
     let real = nics.iter().filter(|nic| nic.real);
     let all = real.flat_map(|nic| nic.addresses.iter().map(|a| (a, nic.network.as_str())));
@@ -72,7 +72,7 @@ fn usable<'n>(nics: &'n [Nic], cloud: &WantedCloud) -> Vec<(String, &'n str)> {
     all.map(|(a, network)| (a.clone(), network)).collect()
 }
 
-/// The address the cloud provider picks, and by which rule.
+/// The address that the cloud provider chooses, and the rule.
 fn pick<'a>(usable: &'a [(String, &str)], cloud: &WantedCloud) -> Option<(&'a str, &'static str)> {
     let in_subnet =
         |address: &str| cloud.internal_subnets.iter().any(|cidr| contains(cidr, address));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_said_which_addresses_count_none_is_wrong() {
+    fn no_address_is_wrong_if_the_settings_are_unknown() {
         let mut facts = healthy();
         facts.vm("worker-1").nics.insert(0, nic("10.0.99.1"));
         facts.wanted.cloud.as_mut().unwrap().assumed = true;

@@ -1,4 +1,4 @@
-//! The storage driver is registered on the node, under the machine the node is.
+//! The storage driver is registered on the node, with the node's VM.
 
 use crate::{checks::prelude::*, index};
 
@@ -8,7 +8,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Node(check),
 };
 
-/// How long registering may take.
+/// Seconds that the registration may take.
 const GRACE_PERIOD: i64 = 300;
 
 fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
@@ -36,7 +36,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     }
 }
 
-/// Why the driver's name for a node is out of date, if it is.
+/// The reason why the driver's id of a node is out of date.
 fn stale(view: &View<'_>, node: &Node, id: &str) -> Option<String> {
     // Releases before 2.5 used the node's name.
     let plain = id == node.name || id.eq_ignore_ascii_case(&node.system_uuid);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_under_a_machine_that_is_gone_is_reported() {
+    fn a_registration_of_a_deleted_vm_is_reported() {
         let mut facts = healthy();
         facts.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap().node_id = "gone".into();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1222"]);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_outside_vsphere_with_the_driver_on_it_is_reported() {
+    fn the_driver_on_a_node_outside_vsphere_is_reported() {
         let mut facts = healthy();
         let node = facts.node("worker-1");
         node.provider_id = Some("metal://rack-7".into());

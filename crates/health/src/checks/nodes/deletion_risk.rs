@@ -1,4 +1,4 @@
-//! The cloud provider cannot take a living node for a deleted one.
+//! The cloud provider cannot mistake an existing node for a deleted one.
 
 use crate::{
     checks::prelude::*,
@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Node(check),
 };
 
-/// From this release on a failed look-up is no longer taken for a deleted VM.
+/// Since this release, a failed look-up no longer counts as a deleted VM.
 const CAREFUL: Version = Version::new(1, 26, 0);
 
 fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
@@ -38,8 +38,8 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     match view.node_vm(node) {
         NodeVm::One(found) => {
             let listed = &found.vcenter.datacenters;
-            let told = cloud.vcenters.contains(&found.vcenter.name);
-            let seen = told && (listed.is_empty() || listed.contains(&found.vm.datacenter));
+            let configured = cloud.vcenters.contains(&found.vcenter.name);
+            let seen = configured && (listed.is_empty() || listed.contains(&found.vm.datacenter));
             if !seen {
                 sink.raise(hit(format!(
                     "does not search the location of its VM ({})",
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn old_releases_delete_nodes_when_vcenter_is_away() {
+    fn old_releases_delete_nodes_if_vcenter_is_unreachable() {
         let mut facts = healthy();
         facts.node("worker-1").ready = false;
         facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");

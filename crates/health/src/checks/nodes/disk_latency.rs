@@ -5,7 +5,7 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check =
     Check { name: "nodes/disk_latency", gives: &[codes::DISK_SLOW], run: Run::NodeVm(check) };
 
-/// Beyond this, in milliseconds, etcd loses its leader.
+/// Milliseconds beyond which etcd loses its leader.
 const LIMIT: u32 = 100;
 
 fn check(_: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {

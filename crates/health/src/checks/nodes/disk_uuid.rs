@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_that_only_waits_for_its_power_cycle_is_told_apart() {
+    fn a_vm_that_only_needs_a_power_cycle_has_its_own_finding() {
         let mut facts = healthy();
         facts.vm("worker-1").disk_uuid = false.into();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1231"]);

@@ -1,4 +1,4 @@
-//! The guest's host name is the node's name, and nobody else's.
+//! The guest's host name is the node's name and unique.
 
 use crate::checks::prelude::*;
 
@@ -9,7 +9,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
-    // Once a node is initialised the cloud provider goes by its uuid; VDO's own always does.
+    // The cloud provider finds initialised nodes by uuid; VDO's own cloud controller always does.
     let by_uuid = view.cloud_driver().is_some_and(|driver| !driver.upstream);
     if view.facts.wanted.cloud.is_none() || node.provider_id.is_some() || by_uuid {
         return;

@@ -1,4 +1,4 @@
-//! A node that is down does not keep volumes from others.
+//! No volume stays attached to a node that is down.
 
 use api::finding::quoted;
 
@@ -10,8 +10,8 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
 };
 
-/// How long a node may be away before its volumes should be elsewhere: its pods are sent away after five
-/// minutes, and after six Kubernetes detaches what it may.
+/// Kubernetes evicts the pods of an unreachable node after five minutes, and detaches its volumes after six
+/// if it can.
 const GRACE_PERIOD: i64 = 360;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -39,7 +39,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         let mut waiting = contested.into_iter().flat_map(|all| {
             names.iter().filter_map(|name| Some((*name, all.get(*name)?.as_str())))
         });
-        // Without one the volumes may be nobody's business, or their pods wait to be let go.
+        // Without a waiting pod, nobody may need the volumes at present.
         let (severity, waits) = match waiting.next() {
             Some((volume, pod)) => (Severity::Error, format!("; {pod} waits for {volume}")),
             None => (Severity::Warning, String::new()),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_just_gone_gets_its_time() {
+    fn a_node_that_just_went_down_has_a_grace_period() {
         let mut facts = healthy();
         power_cut(&mut facts);
         facts.node("worker-1").ready_since =
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_out_of_service_taint_is_the_cure() {
+    fn the_out_of_service_taint_fixes_it() {
         let mut facts = healthy();
         power_cut(&mut facts);
         facts.node("worker-1").taints = vec![Node::OUT_OF_SERVICE.into()];

@@ -8,12 +8,12 @@ pub(super) const CHECK: Check = Check {
     run: Run::NodeVm(check),
 };
 
-/// What OpenShift wants before it upgrades.
+/// The minimum for OpenShift upgrades.
 const FOR_OPENSHIFT: Version = Version::new(7, 0, 2);
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
-    // A host that may be seen but not read has no version.
+    // A host that the account can see but not read has no version.
     let readable = found.host.filter(|host| host.version != Version::default());
     let Some(host) = readable else {
         let question = format!("which ESXi version the host of {} runs", node.name);

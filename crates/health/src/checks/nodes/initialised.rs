@@ -1,4 +1,4 @@
-//! The cloud provider has seen the node, or will.
+//! The cloud provider initialises every node.
 
 use crate::checks::prelude::*;
 
@@ -8,7 +8,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Node(check),
 };
 
-/// How long initialising may take.
+/// Seconds that the initialisation may take.
 const GRACE_PERIOD: i64 = 120;
 
 fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_just_joined_gets_its_time() {
+    fn a_new_node_has_a_grace_period() {
         let mut facts = healthy();
         let now = facts.now;
         facts.node("worker-1").created = now;

@@ -1,4 +1,4 @@
-//! Kubelet's version fits the API server's.
+//! The kubelet's version fits the API server's version.
 
 use crate::checks::prelude::*;
 

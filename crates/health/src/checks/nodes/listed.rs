@@ -1,4 +1,4 @@
-//! The nodes are known at all.
+//! VDO can list the nodes.
 
 use crate::checks::prelude::*;
 

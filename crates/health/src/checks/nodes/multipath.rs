@@ -1,4 +1,4 @@
-//! multipathd leaves VMware disks alone.
+//! multipathd does not claim VMware disks.
 
 use crate::checks::prelude::*;
 
@@ -6,7 +6,7 @@ pub(super) const CHECK: Check =
     Check { name: "nodes/multipath", gives: &[codes::MULTIPATH], run: Run::Node(check) };
 
 fn check(_: &View<'_>, node: &Node, sink: &mut Sink) {
-    // Looking at the node itself needs a program there; kubelet says it when a disk is taken.
+    // VDO runs nothing on the node; the kubelet reports a claimed disk in its warnings.
     let question = format_args!("whether multipathd claims disks on {}", node.name);
     let failures = sink.need(&node.mount_failures, || node_subject(node), question);
     if failures.into_iter().flatten().any(|event| event.message.contains("/dev/dm-")) {

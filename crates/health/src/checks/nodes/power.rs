@@ -1,4 +1,4 @@
-//! The node's VM runs, and vCenter can reach it.
+//! The node's VM runs, and vCenter can reach its files.
 
 use crate::{checks::prelude::*, facts::Power};
 

@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
 fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let (Some(id), Some(_)) = (&node.provider_id, &view.facts.wanted.cloud) else { return };
     let Some(uuid) = id.strip_prefix("vsphere://") else {
-        // A machine that really is elsewhere keeps its provider; one vCenter knows was mislabelled.
+        // A node outside vSphere may have a foreign id; a node whose VM is in vCenter must not.
         if is_in_vcenter(view, node) {
             sink.raise(Hit::for_node(codes::PROVIDER_ID_FOREIGN, node).with("id", id));
         }
@@ -20,7 +20,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     if uuid.trim().eq_ignore_ascii_case(&node.system_uuid) {
         return;
     }
-    // The machine by what its firmware says; by the provider id it would only confirm itself.
+    // Look up the VM by the firmware's uuid: a look-up by provider id would only confirm the id.
     let system = node.system_uuid.to_ascii_lowercase();
     let other = index::swapped(&system);
     let uuids = std::iter::once(system).chain(other);
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_really_is_elsewhere_keeps_its_provider() {
+    fn a_node_outside_vsphere_keeps_its_provider_id() {
         let mut facts = healthy();
         facts.node("worker-1").provider_id = Some("aws:///i-1".into());
         facts.node("worker-1").system_uuid = "ec2".into();

@@ -1,4 +1,4 @@
-//! There is room for volumes on the VM's SCSI controllers.
+//! The VM's SCSI controllers have free slots for volumes.
 
 use crate::checks::prelude::*;
 
@@ -8,7 +8,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::NodeVm(check),
 };
 
-/// Places on one controller: 15 of the old kind; 64 where the paravirtual one has them.
+/// Slots of one controller: 64 for paravirtual ones on new hosts, otherwise 15.
 fn places(paravirtual: bool, many: bool) -> u32 {
     if paravirtual && many { 64 } else { 15 }
 }
@@ -18,9 +18,9 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         return;
     }
     let vm = found.vm;
-    // vCenter adds paravirtual controllers by itself, up to four in all.
+    // vCenter adds paravirtual controllers automatically, up to four controllers in all.
     let version = found.host.map(|host| host.version).filter(|v| *v != Version::default());
-    // Of a host nobody can read the best is assumed: nobody is accused.
+    // Assume a new host if its version is unknown, to avoid a false alarm.
     let many = version.is_none_or(|version| version >= Version::new(8, 0, 0));
     let usable = vm.scsi.iter().filter(|controller| controller.paravirtual);
     let free: u32 = usable.map(|c| places(true, many).saturating_sub(c.disks)).sum();

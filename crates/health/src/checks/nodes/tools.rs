@@ -1,4 +1,4 @@
-//! VMware Tools run.
+//! VMware Tools is running.
 
 use crate::{
     checks::prelude::*,

@@ -1,4 +1,4 @@
-//! The storage driver has learned where the node is.
+//! The storage driver knows the topology of the node.
 
 use crate::checks::prelude::*;
 
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_syncer_met_is_shown() {
+    fn the_syncers_error_is_shown() {
         shows(
             &CHECK,
             &["VDO-1606"],

@@ -1,4 +1,4 @@
-//! Each node's VM is found, and only one.
+//! Each node has exactly one VM.
 
 use crate::checks::prelude::*;
 
@@ -49,14 +49,14 @@ mod tests {
     }
 
     #[test]
-    fn where_no_vcenter_was_looked_at_no_vm_is_missing() {
+    fn without_vcenters_no_vm_is_missing() {
         let mut facts = healthy();
         facts.vcenters.clear();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
     }
 
     #[test]
-    fn a_copied_vm_is_reported_beside_its_original() {
+    fn a_copied_vm_is_reported_with_its_original() {
         let mut facts = healthy();
         let mut copy = facts.vm("worker-1").clone();
         copy.path.push_str("-copy");

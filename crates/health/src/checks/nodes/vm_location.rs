@@ -1,4 +1,4 @@
-//! The drivers look where the node's VM is.
+//! The drivers' vCenters and datacenters include the node's VM.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         .storage
         .as_ref()
         .map(|storage| ("the storage driver", "storageProvider", &storage.vcenters));
-    // Two objects may lead to one vCenter, each with a user of its own: either will do.
+    // Two VsphereCloudConfigs may name one vCenter with different users: either is enough.
     let is_it = |name: &String| {
         let vcenter = view.facts.vcenters.get(name);
         vcenter.is_some_and(|vcenter| vcenter.address == found.vcenter.address)
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_on_a_vcenter_one_driver_is_not_told_of_is_reported() {
+    fn a_vm_on_a_vcenter_missing_in_one_drivers_configuration_is_reported() {
         shows_of_vms(&CHECK, &["VDO-1211"], |facts| {
             facts.wanted.cloud.as_mut().unwrap().vcenters = BTreeSet::from(["other".to_owned()]);
         });

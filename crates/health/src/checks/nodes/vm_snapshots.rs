@@ -1,4 +1,4 @@
-//! No snapshots of node VMs.
+//! Node VMs have no snapshots.
 
 use crate::checks::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The node takes as many volumes as asked for, and has room left.
+//! The node accepts the requested number of volumes and is not nearly full.
 
 use crate::checks::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The catalog is trusted, in date and can be refreshed.
+//! The catalog is trusted and up to date, and VDO can refresh it.
 
 use crate::checks::prelude::*;
 
@@ -36,7 +36,7 @@ mod tests {
     use crate::facts::CatalogState;
 
     #[test]
-    fn what_is_wrong_with_the_catalog_is_told_one_by_one() {
+    fn each_problem_of_the_catalog_has_its_own_finding() {
         let fetch = |state: &mut CatalogState| state.fetch_error = Some("timed out".into());
         let trust = |state: &mut CatalogState| {
             state.distrusted = Some("the signature belongs to another key".into())

@@ -1,4 +1,4 @@
-//! Nobody else changes what VDO manages.
+//! No other manager changes objects that VDO manages.
 
 use crate::checks::prelude::*;
 
@@ -8,7 +8,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[], check),
 };
 
-/// Now and then is a repair; more often is a fight.
+/// Fewer changes per hour are normal repairs.
 const CONFLICT: u32 = 5;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -40,7 +40,7 @@ mod tests {
     use crate::facts::Conflict;
 
     #[test]
-    fn a_fight_is_reported_and_a_single_repair_is_not() {
+    fn frequent_changes_are_reported_and_a_single_one_is_not() {
         let mut facts = healthy();
         let conflict = |times| Conflict {
             kind: "Deployment".into(),

@@ -1,4 +1,4 @@
-//! VDO itself, and what it may do.
+//! VDO, its permissions and its environment.
 
 mod catalog;
 mod conflicts;

@@ -1,4 +1,4 @@
-//! VDO may do in the cluster what it needs to.
+//! VDO has the permissions that it needs in the cluster.
 
 use crate::checks::prelude::*;
 

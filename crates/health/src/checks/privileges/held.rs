@@ -1,4 +1,4 @@
-//! The account holds every privilege the drivers need, on every object they need it on.
+//! The account has every privilege that the drivers need, on every object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 .or_insert_with(|| privileges::needed(entity.kind, &view.facts.wanted).collect());
             let missing: Vec<(&Requirement, Vec<&str>)> =
                 needed.iter().filter_map(|r| Some((*r, missing_names(r, held)?))).collect();
-            // Any other role lets the account read, too; one object can carry one role only.
+            // Every other role includes reading, and an object holds only one role per user.
             let more = missing.iter().any(|(requirement, _)| requirement.role != READ_ONLY);
             for (requirement, names) in missing {
                 if requirement.role != READ_ONLY || !more {
@@ -50,10 +50,9 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
-/// The role vCenter brings along.
+/// vCenter's built-in role.
 const READ_ONLY: &str = "ReadOnly";
 
-/// What is missing of a requirement.
 fn missing_names(requirement: &Requirement, held: &BTreeSet<String>) -> Option<Vec<&'static str>> {
     let names = requirement.privileges.iter().copied().filter(|name| !held.contains(*name));
     let names: Vec<&str> = names.collect();
@@ -67,7 +66,7 @@ fn missing_hit(
     names: &[&str],
     needed: &[&Requirement],
 ) -> Hit {
-    // A new role replaces the one the account has on the object: it carries all that is needed there.
+    // A new role replaces the current one, so it must include every privilege needed on the object.
     let all: BTreeSet<&str> = needed.iter().flat_map(|r| r.privileges).copied().collect();
     let all: Vec<&str> = all.into_iter().filter(|name| !name.starts_with("System.")).collect();
     let subject = Subject::vsphere(entity.kind.name(), &entity.name, &entity.path);
@@ -81,8 +80,8 @@ fn missing_hit(
         .vcenter(&vcenter.name)
 }
 
-/// How bad it is that a datastore may not be used: keeping the drivers off most datastores is good
-/// practice, keeping them off all, or off one a StorageClass names, is a fault.
+/// Sets the severity of missing privileges on datastores. Few accessible datastores are good practice; none
+/// at all, or a missing one that a StorageClass names, is a fault.
 struct Datastores<'a> {
     none_usable: bool,
     named: BTreeSet<&'a str>,
@@ -118,7 +117,7 @@ impl<'a> Datastores<'a> {
 mod tests {
     use super::*;
 
-    /// Takes a privilege away on all objects of a kind.
+    /// Removes a privilege from all objects of a kind.
     fn without(facts: &mut Facts, kind: EntityKind, name: &str) {
         for entity in &mut facts.vcenter().grants.get_mut().unwrap().entities {
             if entity.kind == kind {

@@ -1,4 +1,4 @@
-//! What the vCenter account may do.
+//! Privileges of the vCenter account.
 
 mod held;
 mod superfluous;

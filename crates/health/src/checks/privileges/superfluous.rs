@@ -1,4 +1,4 @@
-//! The account holds no more than the drivers need.
+//! The account has only privileges that the drivers need.
 
 use std::collections::{BTreeMap, BTreeSet};
 

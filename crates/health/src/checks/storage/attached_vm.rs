@@ -1,4 +1,4 @@
-//! A volume's disk hangs on the VM Kubernetes thinks it hangs on.
+//! A volume's disk is attached to the VM that Kubernetes expects.
 
 use crate::checks::prelude::*;
 
@@ -15,13 +15,13 @@ fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
     }
 }
 
-/// Names the VMs that hold the disk of a volume which belongs on a node.
+/// Reports other VMs that hold the disk of a volume attached to `node`.
 pub(super) fn compare(view: &View<'_>, volume: &Volume, node: &Node, sink: &mut Sink) {
     let holders = view.index.vms_with_volume(&volume.handle);
     if holders.is_empty() || view.index.vms_of(&node.name) == holders {
         return;
     }
-    // Only a VM that is known for certain can be told apart from another.
+    // The comparison needs exactly one known VM of the node.
     let Some(own) = view.only_vm(node) else { return };
     for holder in holders.iter().filter_map(|at| view.vm(at)) {
         if holder.id != own.id || holder.vcenter.name != own.vcenter.name {

@@ -1,5 +1,4 @@
-//! Attaching and detaching come to an end; where not, what the driver says and what vCenter shows tell
-//! why.
+//! Volumes attach and detach in time; if not, the driver's message and vCenter's inventory show the cause.
 
 use crate::{checks::prelude::*, facts::Attachment, messages};
 
@@ -14,7 +13,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
 };
 
-/// How long it may take.
+/// Seconds that attaching or detaching may take.
 const GRACE_PERIOD: i64 = 120;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -66,8 +65,8 @@ fn stuck(view: &View<'_>, attachment: &Attachment, age: i64, sink: &mut Sink) {
     sink.raise(hit);
 }
 
-/// Whether a volume that shall go is unknown to vCenter, and no machine has its disk any more: only
-/// then may its attachment be let go by hand.
+/// Whether vCenter does not know the volume and no VM has its disk. Only then is it safe to remove the
+/// attachment manually.
 fn is_forgotten(view: &View<'_>, attachment: &Attachment) -> bool {
     let said = attachment.message.contains("not found in QueryVolume");
     let all_seen = view.facts.vcenters.values().all(|vcenter| vcenter.inventory.get().is_some());
@@ -75,8 +74,7 @@ fn is_forgotten(view: &View<'_>, attachment: &Attachment) -> bool {
     (said || view.facts.storage.is_missing(&attachment.volume)) && all_seen && !held
 }
 
-/// The driver finds no disk behind a volume CNS knows. A datastore that is away looks the same and is
-/// told apart.
+/// Reports a CNS volume whose disk the driver does not find, unless its datastore is unreachable.
 fn disk_lost(view: &View<'_>, attachment: &Attachment, volume: &Volume, sink: &mut Sink) {
     let known = view.facts.storage.cns.get().and_then(|cns| cns.get(&attachment.volume));
     let lost = attachment.message.contains("Failed to retrieve datastore for vol");
@@ -87,9 +85,9 @@ fn disk_lost(view: &View<'_>, attachment: &Attachment, volume: &Volume, sink: &m
     }
 }
 
-/// The disk of a volume that does not come hangs on another VM.
+/// Reports a volume that cannot attach because another VM has its disk.
 fn held_elsewhere(view: &View<'_>, attachment: &Attachment, volume: &Volume, sink: &mut Sink) {
-    // Where Kubernetes has it on a node already, that is compared elsewhere.
+    // `attached_vm` compares volumes that Kubernetes has already attached.
     if volume.node.as_ref() == Some(&attachment.node) {
         return;
     }
@@ -115,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_does_not_come_is_reported_with_the_meaning_of_the_words() {
+    fn a_failed_attach_is_reported_with_an_explanation() {
         shows(
             &CHECK,
             &["VDO-1520"],
@@ -129,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_cannot_go_because_vcenter_forgot_it_is_told_apart() {
+    fn a_detach_of_a_volume_unknown_to_vcenter_has_its_own_finding() {
         let mut facts = healthy();
         let message = "failed to detach: volumeID \"volume-1\" not found in QueryVolume";
         facts.storage.attachments = vec![attachment(true, message)].into();
@@ -152,7 +150,7 @@ mod tests {
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"]);
     }
 
-    /// Takes the disk off the machine it hangs on.
+    /// Detaches the disk from its VM.
     fn let_go(facts: &mut Facts) {
         for vm in facts.inventory().vms.values_mut() {
             vm.volumes.retain(|volume| *volume != handle(1));
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_the_driver_does_not_find_is_reported_unless_its_datastore_is_away() {
+    fn a_missing_disk_is_reported_unless_its_datastore_is_unreachable() {
         let mut facts = healthy();
         let message = "Failed to retrieve datastore for vol volume-1: vim.fault.NotFound";
         facts.storage.attachments = vec![attachment(false, message)].into();
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_holds_the_disk_of_a_volume_that_does_not_come_is_reported() {
+    fn another_vm_that_holds_the_disk_of_a_volume_is_reported() {
         let mut facts = healthy();
         let message = "The operation is not allowed in the current state";
         facts.storage.attachments = vec![attachment(false, message)].into();
@@ -188,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_no_fault() {
+    fn a_recent_attachment_is_no_fault() {
         let mut facts = healthy();
         let fresh = Attachment { since: facts.now, ..attachment(false, "still at it") };
         facts.storage.attachments = vec![fresh].into();

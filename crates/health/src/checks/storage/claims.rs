@@ -8,7 +8,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[Part::Volumes], check),
 };
 
-/// How long making a volume may take.
+/// Seconds that the creation of a volume may take.
 const GRACE_PERIOD: i64 = 300;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_has_just_been_made_gets_its_time() {
+    fn a_recent_claim_has_a_grace_period() {
         let mut facts = healthy();
         facts.storage.pending = vec![Claim { since: facts.now, ..claim(false) }].into();
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);

@@ -1,4 +1,4 @@
-//! StorageClasses name datastores and policies that exist and can be used.
+//! StorageClasses name existing, usable datastores and policies.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[Part::Nodes, Part::Vms], check),
 };
 
-/// What the driver knows, in lower case. Parameters of sidecars have a prefix and never reach it.
+/// The driver's parameters, in lower case. Sidecars consume their prefixed parameters.
 const KNOWN: &[&str] = &[
     "storagepolicyname",
     "datastoreurl",

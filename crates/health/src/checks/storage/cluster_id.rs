@@ -1,4 +1,4 @@
-//! The cluster has one id, its own, and keeps it.
+//! The cluster has exactly one, unique id and keeps it.
 
 use crate::checks::prelude::*;
 
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_made_anew_under_another_id_is_reported() {
+    fn a_recreated_cluster_with_another_id_is_reported() {
         shows(
             &CHECK,
             &["VDO-1514"],

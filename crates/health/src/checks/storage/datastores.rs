@@ -1,4 +1,4 @@
-//! Datastores volumes may be on are up, have room, and stay put.
+//! Datastores for volumes are available, have free space, and do not move disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,23 +36,22 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
-/// What this cluster has to do with datastores. Most of a vCenter's are somebody else's: local disks,
-/// libraries, backups.
+/// The datastores that matter to this cluster. Most datastores of a vCenter do not: local disks, libraries,
+/// backups.
 struct Ours<'a> {
-    /// URLs of those volumes of this cluster lie on, or StorageClasses name.
+    /// URLs of datastores with volumes of this cluster, or named by StorageClasses.
     urls: BTreeSet<&'a str>,
-    /// Policies StorageClasses name.
+    /// Policies named by StorageClasses.
     policies: BTreeSet<&'a str>,
-    /// Whether there are zones.
     zonal: bool,
 }
 
-/// How much is lost with a datastore.
+/// How important a datastore is to this cluster.
 #[derive(Clone, Copy, PartialEq)]
 enum Concern {
-    /// Volumes of this cluster lie on it, or shall.
+    /// Volumes of this cluster are on it, or must be created on it.
     Ours,
-    /// New volumes might be made on it, and on others as well.
+    /// The driver can create new volumes on it, but also on others.
     Shared,
 }
 
@@ -86,8 +85,8 @@ impl<'a> Ours<'a> {
         }
         let mounts = |host: &Host| host.datastores.contains(id) || host.unusable.contains(id);
         let near: Vec<&Host> = hosts.iter().map(|(_, host)| *host).filter(|h| mounts(h)).collect();
-        // Without zones a volume must be in reach of every node; with them, of those of a zone, and
-        // local disks are of no use.
+        // Without zones every node must reach a volume; with zones, the nodes of one zone. Local disks
+        // do not count.
         let local = |id: &str| {
             let holds = |host: &&Host| host.datastores.contains(id) || host.unusable.contains(id);
             inventory.hosts.values().filter(holds).count() < 2
@@ -104,7 +103,7 @@ impl<'a> Ours<'a> {
     }
 }
 
-/// Paths of the hosts that mount a datastore, where vCenter has lost every one of them.
+/// Paths of the hosts that mount a datastore, if vCenter has lost all of them.
 fn lost_with_its_hosts<'a>(inventory: &'a Inventory, id: &str) -> Vec<&'a str> {
     let mounts = |host: &&Host| host.datastores.contains(id) || host.unusable.contains(id);
     let hosts: Vec<&Host> = inventory.hosts.values().filter(mounts).collect();
@@ -114,7 +113,7 @@ fn lost_with_its_hosts<'a>(inventory: &'a Inventory, id: &str) -> Vec<&'a str> {
     hosts.into_iter().map(|host| host.path.as_str()).collect()
 }
 
-/// A datastore the account may not make volumes on is somebody else's concern.
+/// Ignores datastores on which the account lacks the privilege to create volumes.
 fn may_hold_volumes(vcenter: &Vcenter, datastore: &Datastore) -> bool {
     let entities = vcenter.grants.get().map_or(&[][..], |grants| grants.entities.as_slice());
     let entity = entities

@@ -9,7 +9,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
-    // Whether CNS could be asked is said once, where the numbers are compared.
+    // `volume_counts` reports once whether the CNS query failed.
     let Some(cns) = view.facts.storage.cns.get() else { return };
     match cns.get(&volume.handle) {
         None if !view.facts.storage.was_asked_for(volume) => {}
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_a_datastore_that_is_away_follow_from_that() {
+    fn volumes_of_an_unreachable_datastore_are_consequences() {
         let mut facts = healthy();
         let volumes = facts.storage.cns.get_mut().unwrap();
         for volume in volumes.values_mut() {

@@ -1,4 +1,4 @@
-//! Every node can reach a datastore: one for all without zones, one per zone with them.
+//! The nodes share a datastore: all nodes without zones, the nodes of each zone with zones.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             continue;
         };
         if storage.categories.is_empty() && storage.assumed {
-            // Nobody said whether there are zones; each may have a datastore of its own.
+            // The settings are unknown: there may be zones with their own datastores.
             continue;
         }
         if storage.categories.is_empty() {
@@ -42,7 +42,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
 }
 
 fn whole_cluster(view: &View<'_>, vcenter: &Vcenter, inventory: &Inventory, sink: &mut Sink) {
-    // A host vCenter has lost says nothing about what it mounts.
+    // The mounts of a disconnected host are unknown.
     let hosts = view.hosts_of_nodes(vcenter).into_iter().map(|(_, host)| host);
     let hosts: Vec<&Host> = hosts.filter(|host| host.connected).collect();
     if hosts.is_empty() || !topology::shared(&hosts).is_empty() {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_a_common_datastore_is_told_which_host_lacks_which() {
+    fn the_host_that_lacks_the_best_datastore_is_reported() {
         let fault = |facts: &mut Facts| {
             facts.wanted.storage.as_mut().unwrap().categories.clear();
             facts.inventory().hosts.get_mut("host-4").unwrap().datastores.remove("datastore-1");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_said_whether_there_are_zones_nobody_is_accused() {
+    fn nothing_is_reported_if_the_zone_settings_are_unknown() {
         let mut facts = healthy();
         let storage = facts.wanted.storage.as_mut().unwrap();
         storage.categories.clear();

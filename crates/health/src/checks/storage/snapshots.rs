@@ -1,4 +1,4 @@
-//! A volume's snapshots are within the limit, known to both sides, and in nobody's way.
+//! A volume's snapshots are within the limit, known to Kubernetes and vCenter, and block no expansion.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let only_in_cns = sink.need(&facts.only_in_cns, cluster_subject, question);
     let question = "whether volumes can be expanded";
     let growing = sink.need(&facts.growing, cluster_subject, question);
-    // Whether the volumes are known is said where they are counted.
+    // `volume_counts` reports unknown volumes.
     let Some(volumes) = facts.volumes.get() else { return };
     let handles = known.into_iter().flat_map(|all| all.keys());
     let handles: BTreeSet<&String> =
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_told_when_one_more_is_asked_for() {
+    fn the_snapshot_limit_is_reported_when_another_is_requested() {
         let full = Snapshots { made: 3, another_asked: true };
         assert_eq!(with(full, 0, false), ["VDO-1521"]);
         assert_eq!(with(Snapshots { another_asked: false, ..full }, 0, false), [""; 0]);

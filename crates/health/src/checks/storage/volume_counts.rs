@@ -1,4 +1,4 @@
-//! Kubernetes and vCenter count the same volumes, and there is room for more.
+//! Kubernetes and vCenter have the same volumes, and vCenter is below its limit.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[Part::Volumes], check),
 };
 
-/// How many volumes a vCenter holds at most, and when to warn.
+/// vCenter's limit for volumes, and the warning threshold.
 const MOST: u32 = 10_000;
 const MANY: u32 = 9_000;
 
@@ -23,7 +23,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let volumes = sink.need(&storage.volumes, cluster_subject, question);
     let cns = storage.cns.get();
     if let Some(reason) = storage.cns.reason() {
-        // Where a vCenter is away, that is why.
+        // An unreachable vCenter explains the unknown answer.
         let away = view.storage_vcenters().filter(|vcenter| vcenter.inventory.get().is_none());
         let away = away.map(|vcenter| (Anchor::Vcenter, vcenter.name.clone()));
         sink.cannot_tell(cluster_subject(), question, reason).anchors.extend(away);

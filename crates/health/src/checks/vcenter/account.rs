@@ -1,4 +1,4 @@
-//! Each vCenter lets the account in, today and next week.
+//! Each vCenter accepts the login, and the password does not expire soon.
 
 use crate::{checks::prelude::*, facts::Login};
 
@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[], check),
 };
 
-/// How long before the end of a password to warn.
+/// Seconds before the expiry of a password.
 const WARNING: i64 = 14 * 86_400;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -28,7 +28,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         };
         let certificate = vcenter.user.starts_with("-----BEGIN");
         if !vcenter.user.is_empty() && !certificate && !is_qualified(&vcenter.user) {
-            // Only the storage driver exits because of it.
+            // Only the storage driver exits with such a name.
             let storage = view.facts.wanted.storage.is_some();
             let severity = if storage { Severity::Blocker } else { Severity::Warning };
             sink.raise(hit(codes::ACCOUNT_UNQUALIFIED).severity(severity));
@@ -61,7 +61,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
-/// Whether a user name carries its domain, as `user@domain` or `domain\user`.
+/// Whether a user name includes its domain, as `user@domain` or `domain\user`.
 fn is_qualified(user: &str) -> bool {
     let both = |(a, b): (&str, &str)| !a.is_empty() && !b.is_empty();
     user.split_once('@').or_else(|| user.split_once('\\')).is_some_and(both)
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_account_is_told_apart_from_a_wrong_password() {
+    fn a_locked_account_differs_from_a_wrong_password() {
         let mut facts = healthy();
         facts.vcenter().login = Login::Locked { reason: "too many attempts".into() }.into();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1306"]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_password_is_told_two_weeks_before() {
+    fn an_expiring_password_is_reported_two_weeks_before() {
         shows(
             &CHECK,
             &["VDO-1308"],

@@ -1,4 +1,4 @@
-//! Each vCenter's certificate is trusted, in date, and of a kind the drivers accept.
+//! Each vCenter's certificate is trusted, valid and supported by the drivers.
 
 use crate::checks::prelude::*;
 
@@ -12,10 +12,10 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[], check),
 };
 
-/// How long before the end to warn.
+/// Seconds before the expiry of the certificate.
 const WARNING: i64 = 30 * 86_400;
 
-/// From this release on the storage driver is strict about certificates.
+/// Since this release the storage driver rejects weak certificates.
 const STRICT: Version = Version::new(3, 3, 0);
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_certificate_is_told_a_month_before() {
+    fn an_expiring_certificate_is_reported_a_month_before() {
         let mut facts = healthy();
         let now = facts.now;
         let end =

@@ -5,7 +5,7 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check =
     Check { name: "vcenter/clock", gives: &[codes::CLOCK_SKEW], run: Run::Cluster(&[], check) };
 
-/// How many seconds apart still pass.
+/// Tolerated difference in seconds.
 const TOLERANCE: i64 = 60;
 
 fn check(view: &View<'_>, sink: &mut Sink) {

@@ -25,7 +25,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             (names.collect(), &inventory.datacenters)
         };
         for datacenter in &vcenter.datacenters {
-            // A datacenter may be named by its path or its reference too.
+            // The configuration may also use the path or the managed object id.
             let name = datacenter.rsplit('/').next().unwrap_or(datacenter);
             let reference = datacenter.rsplit(':').next().unwrap_or(datacenter);
             if !known.contains(&name) && !by_reference.contains_key(reference) {

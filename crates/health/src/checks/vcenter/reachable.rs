@@ -8,7 +8,7 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[], check),
 };
 
-/// How long a vCenter may be away before that is a fault.
+/// Seconds of unreachability before the severity becomes Error.
 const GRACE_PERIOD: i64 = 120;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vcenter_that_is_away_is_reported_with_the_networks_words() {
+    fn an_unreachable_vcenter_is_reported_with_the_error() {
         for reach in [
             Reach::NoSuchName { reason: "no such host".into() },
             Reach::NoAnswer { reason: "timed out".into() },

@@ -1,4 +1,4 @@
-//! The services of vCenter the drivers need answer.
+//! The vCenter services that the drivers need answer.
 
 use crate::{
     checks::prelude::*,

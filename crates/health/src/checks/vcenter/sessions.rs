@@ -1,4 +1,4 @@
-//! Each vCenter has sessions to spare.
+//! Each vCenter has free sessions.
 
 use crate::checks::prelude::*;
 
@@ -8,13 +8,13 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[], check),
 };
 
-/// More than this of the 2000 vCenter has.
+/// Warn above this number; vCenter has 2000.
 const MANY: u32 = 1000;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
-        // Counting other users' sessions needs a privilege the drivers do not, and the account shall
-        // not be given it for this: that they are not counted is good to know, and no more.
+        // Counting other users' sessions needs a privilege that the drivers do not need, so a missing
+        // answer is only Info.
         let question = format!("how many sessions {} has", vcenter.address);
         let Some(sessions) = sink.prefer_from_vcenter(&vcenter.sessions, vcenter, question) else {
             continue;
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn that_an_account_may_not_count_sessions_is_said_and_no_alarm() {
+    fn sessions_the_account_cannot_count_are_only_info() {
         let mut facts = healthy();
         facts.vcenter().sessions = Known::unknown("Sessions.TerminateSession is missing");
         let findings = crate::Examination::of(facts).report().all();

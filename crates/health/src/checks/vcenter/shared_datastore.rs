@@ -20,10 +20,10 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         sink.need_from_vcenter(&vcenter.inventory, vcenter, &question);
     }
     let mut first: BTreeMap<&str, &Vcenter> = BTreeMap::new();
-    // A datastore that may not be read has no URL, and is nobody's double for that.
+    // Datastores that the account cannot read have no URL and are not compared.
     for (vcenter, _, datastore) in view.datastores().filter(|(_, _, d)| !d.url.is_empty()) {
         match first.get(datastore.url.as_str()) {
-            // Two objects may lead to one vCenter, each with a user of its own.
+            // Two VsphereCloudConfigs may name one vCenter with different users.
             Some(other) if other.address != vcenter.address => sink.raise(
                 Hit::new(codes::DATASTORE_OF_TWO_VCENTERS, datastore_subject(datastore))
                     .with("url", &datastore.url)

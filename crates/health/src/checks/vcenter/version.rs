@@ -1,4 +1,4 @@
-//! Each vCenter is new enough for the storage driver and for what is asked of it.
+//! Each vCenter is new enough for the storage driver and the requested features.
 
 use crate::{checks::prelude::*, facts::Platform};
 
@@ -11,10 +11,10 @@ pub(super) const CHECK: Check = Check {
 /// The oldest vCenter with container volumes.
 const OLDEST: Version = Version::new(6, 7, 3);
 
-/// From this release on the upstream driver wants 7.0.
+/// Since this release the upstream driver needs vCenter 7.0.
 const WANTS_7: Version = Version::new(3, 2, 0);
 
-/// What OpenShift wants before it upgrades.
+/// The minimum for OpenShift upgrades.
 pub(crate) const FOR_OPENSHIFT: Version = Version::new(7, 0, 2);
 
 fn check(view: &View<'_>, sink: &mut Sink) {

@@ -1,4 +1,4 @@
-//! Host groups that stand for zones are in order.
+//! Host groups that represent zones have no problems.
 
 use crate::checks::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The node's labels say where it is, and agree with each other.
+//! The node's zone labels match its host and each other.
 
 use api::finding::quoted;
 
@@ -45,8 +45,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     }
 }
 
-/// Labels with a zone or region in them, and the tag category each comes from: those of the cloud
-/// provider, and those of the storage driver.
+/// Zone and region labels of both drivers, with their tag categories.
 fn labels<'a>(view: &View<'a>) -> Vec<(String, &'a str)> {
     let wanted = &view.facts.wanted;
     let cloud = wanted.cloud.iter();
@@ -59,10 +58,10 @@ fn labels<'a>(view: &View<'a>) -> Vec<(String, &'a str)> {
     zone.chain(region).chain(storage).collect()
 }
 
-/// What the storage driver's labels and keys begin with.
+/// Prefix of the storage driver's labels and topology keys.
 const CSI_LABEL: &str = "topology.csi.vmware.com/";
 
-/// A host in the zone the node belongs to, to move the VM back to.
+/// A host in the labelled zone, as the target to move the VM back.
 fn place(found: &Found<'_>, tags: &crate::facts::Tags, category: &str, zone: &str) -> String {
     let in_zone = |(id, host): &(&String, &crate::facts::Host)| {
         topology::above(tags, id, host, category) == [zone]
@@ -72,7 +71,7 @@ fn place(found: &Found<'_>, tags: &crate::facts::Tags, category: &str, zone: &st
     host.unwrap_or_else(|| format!("HOST   to a host in {zone}"))
 }
 
-/// A node the storage driver registered before it was told of zones has none.
+/// Reports a node that the storage driver registered before zones were configured.
 fn without_zone(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let (Some(storage), Some(driver)) = (&view.facts.wanted.storage, view.storage_driver()) else {
         return;

@@ -14,7 +14,7 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let categories = view.facts.wanted.categories();
-    // Whether tags and host are known is said where categories and hosts are looked at.
+    // `categories` and `nodes/host` report unknown tags and hosts.
     let (Some(tags), Some(host)) = (found.inventory.tags.get(), found.host) else { return };
     for category in categories {
         let hit = |definition| {
@@ -25,7 +25,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
             [] => sink.raise(hit(codes::TAG_MISSING).with("path", &host.path)),
             [_] => {}
             [nearest, ..] => {
-                // What is nearest to the host usually meant; the other is further up.
+                // The tag nearest to the host is usually intended; suggest to detach the other one.
                 let several = topology::above(tags, &found.vm.host, host, category);
                 let (on, tag) = further(tags, found, host, category, nearest);
                 let hit = hit(codes::TAG_DOUBLE).with("tags", several.join(" and "));
@@ -39,8 +39,8 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     }
 }
 
-/// Another tag of the category than the nearest, and what it is attached to: by path where it is a host,
-/// else by reference.
+/// Another tag of the category than the nearest one, and its object: the path of a host, otherwise the
+/// managed object id.
 fn further(
     tags: &Tags,
     found: &Found<'_>,
