@@ -70,6 +70,7 @@ impl Block {
         // A test compare_transcript `ten_lines.rs` with its file.
         let known = [
             "not run: ",
+            "module graph: ",
             "file: ",
             "exit: ",
             "in the checkout",
