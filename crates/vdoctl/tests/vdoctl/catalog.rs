@@ -68,13 +68,13 @@ fn an_unknown_field_is_located() {
         (
             "expires:",
             "expiers:",
-            &["a catalog has no field expiers", "[typo.yaml:13:1]", "did you mean expires?"],
+            &["a catalog has no field expiers", "[typo.yaml:12:1]", "did you mean expires?"],
         ),
-        ("serial: 1", "serial: one", &["serial is invalid", "[typo.yaml:11:9]"]),
+        ("serial: 1", "serial: one", &["serial is invalid", "[typo.yaml:10:9]"]),
         (
             "channel: latest",
             "channel: latset",
-            &["channel cannot be \"latset\"", "[typo.yaml:467:36]", "did you mean latest?"],
+            &["channel cannot be \"latset\"", "[typo.yaml:466:36]", "did you mean latest?"],
         ),
         ("serial: 1\n", "", &["missing field `serial`"]),
         ("serial: 1\n", "serial: [1\n", &["this is not valid YAML"]),
@@ -105,7 +105,7 @@ fn a_catalog_with_unknown_fields_is_readable_but_not_signed() {
     output(&at, &["list", "typo.yaml"]);
     at.write("typo.yaml", catalog::EMBEDDED.replacen("serial: 1", "serial: one", 1)).unwrap();
     let sentence = refused(&at, &["list", "typo.yaml"]);
-    assert!(sentence.contains("[typo.yaml:11:9]"), "{sentence}");
+    assert!(sentence.contains("[typo.yaml:10:9]"), "{sentence}");
 }
 
 #[test]

@@ -213,8 +213,9 @@ pub(crate) async fn interrupted_while_deploying(stage: &Stage) {
     assert_eq!(output.code, 130, "{}", output.all());
     assert!(output.err.ends_with("interrupted\n"), "{}", output.all());
     let output = stage.works(&["deploy", "--dry-run"]);
-    assert!(output.out.contains("left"), "{}", output.all());
-    assert!(!output.out.contains("created") && !output.out.contains("changed"), "{}", output.all());
+    assert!(output.out.contains("  unchanged  "), "{}", output.all());
+    let writes = |change: &str| output.out.contains(&format!("  {change}  "));
+    assert!(!writes("created") && !writes("changed"), "{}", output.all());
 }
 
 /// The output of a command that is interrupted while a write waits at the gate.
