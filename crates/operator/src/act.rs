@@ -1,5 +1,5 @@
-//! Executes the next step of a plan. Can be killed at any instant: what is applied twice is the
-//! same, and what was begun stands in the record.
+//! Executes the next step of a plan. The process can be killed at any instant: applying an object twice has
+//! the same result as once, and the record shows each step that has begun.
 
 pub(crate) mod nodes;
 mod restart;
@@ -35,7 +35,7 @@ use crate::{
     kinds::{KINDS, UNWATCHED, is_unwatched},
 };
 
-/// Why a step could not be done. It is tried again.
+/// The reason why a step failed. The next round retries it.
 #[derive(Debug, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
@@ -99,7 +99,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the API server understood what was asked and said no.
+    /// Whether the API server understood the request and refused it.
     pub fn is_firm(&self) -> bool {
         let source = match self {
             Self::Apply { source, .. } => source,
@@ -110,13 +110,13 @@ impl Error {
                 );
             }
         };
-        // Of the codes for "not like this", those that pass by themselves are left out.
+        // Excludes the client errors that disappear without a change to the request.
         matches!(&**source, kube::Error::Api(status)
             if (400..500).contains(&status.code) && ![401, 404, 408, 409, 429].contains(&status.code))
     }
 
-    /// Whether the operator's own rights do not reach so far: whoever deletes the namespace of a driver
-    /// deletes them with it.
+    /// Whether the operator itself lacks a permission, for example because somebody deleted the namespace of
+    /// a driver and the Roles in it.
     pub fn is_for_lack_of_rights(&self) -> bool {
         let (Self::Apply { source, .. }
         | Self::Delete { source, .. }
@@ -124,31 +124,32 @@ impl Error {
         else {
             return false;
         };
-        // Quotas, policies and webhooks forbid with other words.
+        // Quotas, policies and webhooks word their refusals differently.
         matches!(&**source, kube::Error::Api(status)
             if status.code == 403 && status.message.contains("is forbidden: User \""))
     }
 
-    /// Whether an object would grant rights that the operator does not hold: a release from a catalog
-    /// that is newer than the rights of this operator.
+    /// Whether an object would grant permissions that the operator does not hold. This happens when the
+    /// release comes from a catalog that is newer than the permissions of this operator.
     pub fn is_for_lack_of_held_rights(&self) -> bool {
         matches!(self, Self::Apply { source, .. } if matches!(&**source, kube::Error::Api(status)
             if status.code == 403 && status.message.contains("RBAC permissions not currently held")))
     }
 }
 
-/// What became of a step.
+/// The result of one call of [`act`].
 #[derive(Debug, Default)]
 pub struct Done {
-    /// Whether something was done, so that it is worth looking again at once.
+    /// Whether the step did something, so that the next round should start at once.
     pub something: bool,
-    /// When the first of those things is due that wait because they were done in vain.
+    /// The earliest time at which a delayed apply may run. An apply is delayed after it had no lasting
+    /// effect.
     pub due: Option<Instant>,
-    /// What went wrong, by driver. One driver's trouble does not stop the other.
+    /// Errors by driver. An error of one driver does not stop the other.
     pub failed: BTreeMap<Driver, Error>,
 }
 
-/// Does the next thing of each driver.
+/// Executes the next step of each driver.
 pub async fn act(
     client: &Client,
     namespace: &str,
@@ -177,7 +178,7 @@ pub async fn act(
     done
 }
 
-/// Whether a step did something, and when it may go on if not.
+/// Whether a step did something, and if not, when it can continue.
 struct Stepped {
     something: bool,
     due: Option<Instant>,
@@ -194,7 +195,7 @@ async fn step(
         Next::Restart { workload, changed, unreachable, otherwise } => {
             match restart::restart(client, workload, changed, *unreachable).await {
                 Ok(something) => return Ok(Stepped { something, due: None }),
-                // The rest of the plan may remove the cause, and must not wait for the restart.
+                // The rest of the plan may fix the cause, so it must not wait for the restart.
                 Err(error) => (&**otherwise, Some(error)),
             }
         }
@@ -239,14 +240,15 @@ async fn step(
             }
         }
     }
-    // Reported once nothing else is left to do: an error delays the next round.
+    // Returned only when nothing else was left to do, because an error delays the next round.
     match failed.filter(|_| !stepped.something) {
         Some(error) => Err(error),
         None => Ok(stepped),
     }
 }
 
-/// Sets or takes off the finalizer, on the very version of the VDOConfig that was decided upon.
+/// Adds or removes the finalizer. The patch applies only to the version of the VDOConfig that the plan is
+/// based on.
 async fn finalize(client: &Client, facts: &Facts, what: Finalizer) -> Result<bool, Error> {
     let metadata = &facts.config.metadata;
     let others = metadata.finalizers.iter().flatten().filter(|name| *name != names::FINALIZER);
@@ -272,7 +274,7 @@ async fn finalize(client: &Client, facts: &Facts, what: Finalizer) -> Result<boo
     Ok(true)
 }
 
-/// The API of an object of a kind we manage.
+/// The API for an object of a kind that VDO manages.
 pub fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Error> {
     let mut kinds = KINDS.iter().chain(UNWATCHED.iter());
     let known = kinds.find(|(r, _)| r.kind == id.kind && r.api_version == id.api_version);
@@ -307,10 +309,10 @@ async fn apply(
         let taken = takeover::take_over(&api, &id.name).await;
         taken.context(ApplySnafu { object: id.clone() })?;
     }
-    // What we applied before and now apply again, somebody changed: who?
+    // If VDO applies an object again, somebody changed it. The managed fields show who.
     let before =
         if applied.knows(&id) { api.get_metadata_opt(&id.name).await.ok().flatten() } else { None };
-    // Forced: what stands in our objects is ours to say, and a human's edit is drift.
+    // Forced: VDO owns the fields of its objects, and a manual edit is drift.
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let written = match api.patch(&id.name, &parameters, &Patch::Apply(&object.0)).await {
         Err(kube::Error::Api(status)) if status.code == 404 && is_unwatched(&id) => {
@@ -325,14 +327,14 @@ async fn apply(
     Ok(())
 }
 
-/// Deletes an object that is ours. Returns whether it is gone already.
+/// Deletes an object that VDO manages. Returns whether it is already gone.
 async fn delete(client: &Client, id: &ObjectId) -> Result<bool, Error> {
-    // No plan deletes such a thing; should one ever try, this is where it ends.
+    // No plan deletes such an object. This check stops a faulty one.
     snafu::ensure!(!is_kept(&id.kind), ForbiddenSnafu { object: id.clone() });
     let api = api_of(client, id)?;
     let there = api.get_metadata_opt(&id.name).await.context(DeleteSnafu { object: id.clone() })?;
     let Some(there) = there else { return Ok(true) };
-    // What somebody put in its place meanwhile is theirs.
+    // Somebody may have replaced the object meanwhile. The replacement is not VDO's to delete.
     if !there.metadata.labels.as_ref().is_some_and(is_labelled) {
         tracing::warn!(object = %id, "is not deleted: it is not VDO's any more");
         return Ok(false);
@@ -347,7 +349,7 @@ async fn delete(client: &Client, id: &ObjectId) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Asks once more, and the API server itself: a watch may lag behind an attachment.
+/// Asks the API server again, because a watch may lag behind an attachment.
 async fn nothing_is_attached(client: &Client) -> Result<(), Error> {
     let attachments = Api::<VolumeAttachment>::all(client.clone());
     let all = attachments.list(&ListParams::default()).await.context(AttachmentsSnafu)?;
@@ -357,11 +359,11 @@ async fn nothing_is_attached(client: &Client) -> Result<(), Error> {
     AttachedSnafu { volume, node: spec.node_name }.fail()
 }
 
-/// Writes the record of a driver over the one of this version, or as the first one. If it is another one
-/// by now, somebody else leads or did: it stays as it is.
+/// Replaces the record of a driver if it still has this version, or writes the first one. If the record has
+/// changed, another instance leads or did, so its record stays.
 ///
 /// # Errors
-/// If the record is another one, or the API server does not take it.
+/// If the record has changed, or the API server refuses the write.
 pub async fn write_record(
     client: &Client,
     namespace: &str,
@@ -380,7 +382,7 @@ pub async fn write_record(
     if let Some(version) = version {
         map["metadata"]["resourceVersion"] = json!(version);
     } else {
-        // An apply cannot be told to change nothing that is there.
+        // Server-side apply has no "create only" mode.
         let there = maps.get_metadata_opt(name).await.context(RecordSnafu { driver })?;
         snafu::ensure!(there.is_none(), OvertakenSnafu { driver });
     }

@@ -39,9 +39,9 @@ fn findings() -> Vec<Value> {
     CATALOGUE.iter().filter(|definition| is_alerted(definition)).map(|d| finding(d)).collect()
 }
 
-/// Whether a finding reaches the metrics with severity Warning or worse. Two never do. Only the status of an
-/// object in another namespace shows that VDO does not follow it. An installation that does not own the cluster
-/// serves no metrics.
+/// Whether a finding reaches the metrics with severity Warning or worse. Two findings never do: only the
+/// status of an object in another namespace shows that VDO does not follow it, and an installation that does
+/// not own the cluster serves no metrics.
 fn is_alerted(definition: &Definition) -> bool {
     let elsewhere = [codes::ELSEWHERE.code, codes::OTHER_INSTALLATION.code];
     definition.severity > Severity::Info && !elsewhere.contains(&definition.code)

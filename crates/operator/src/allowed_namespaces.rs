@@ -1,16 +1,15 @@
-//! The namespaces in which objects of the drivers may be: the usual two, and those of drivers that were
-//! adopted in one of their own. What they are is said once, at the start of the process: the watches of
-//! each begin then.
+//! The namespaces that can contain objects of the drivers: the usual two, and the namespaces of adopted
+//! drivers. The process sets them once at its start, because it then starts the watches of each namespace.
 
 use std::{collections::BTreeSet, sync::OnceLock};
 
 use plan::names::USUAL_NAMESPACES;
 
-/// Those in which adopted drivers may be besides.
+/// Namespaces of adopted drivers, in addition to the usual ones.
 static MORE: OnceLock<BTreeSet<String>> = OnceLock::new();
 
-/// Lets drivers be in these namespaces too, for as long as the process runs. Said once, before anything
-/// is looked at.
+/// Allows drivers in these namespaces too, for as long as the process runs. Call it once, before the operator
+/// reads anything.
 pub fn also(mut namespaces: BTreeSet<String>) {
     namespaces.retain(|namespace| !USUAL_NAMESPACES.contains(&namespace.as_str()));
     if MORE.set(namespaces).is_err() {
@@ -18,29 +17,29 @@ pub fn also(mut namespaces: BTreeSet<String>) {
     }
 }
 
-/// The namespaces in which an admin lets VDO adopt drivers whatever their names: those said on the
-/// command line, the usual ones among them.
+/// The namespaces in which an admin lets VDO adopt drivers with any object names. They are the namespaces on
+/// the command line, and can include the usual ones.
 static OPEN: OnceLock<BTreeSet<String>> = OnceLock::new();
 
-/// Lets drivers be adopted in these namespaces whatever their names. Called once, at the start.
+/// Lets VDO adopt drivers with any object names in these namespaces. Call it once, at the start.
 pub fn open(namespaces: BTreeSet<String>) {
     if OPEN.set(namespaces).is_err() {
         tracing::error!("the namespaces of adopted drivers are set twice");
     }
 }
 
-/// The namespaces in which drivers may be adopted whatever their names.
+/// The namespaces in which VDO can adopt drivers with any object names.
 pub fn opened() -> BTreeSet<String> {
     OPEN.get().cloned().unwrap_or_default()
 }
 
-/// All of them.
+/// All namespaces that can contain objects of the drivers.
 pub fn all() -> impl Iterator<Item = &'static str> + Clone {
     let more = MORE.get().into_iter().flatten().map(String::as_str);
     USUAL_NAMESPACES.into_iter().chain(more)
 }
 
-/// Whether objects of the drivers may be in this namespace.
+/// Whether this namespace can contain objects of the drivers.
 pub fn has(namespace: &str) -> bool {
     all().any(|home| home == namespace)
 }

@@ -1,4 +1,4 @@
-//! What our applies left behind, and who changed it since.
+//! Remembers the state in which each apply left its object, and who changed the object since.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,52 +19,51 @@ use tokio::time::Instant;
 
 use crate::kinds;
 
-/// Those who write into objects of others in the course of their duty.
+/// Field managers that write into objects of others by design.
 pub(crate) const BYSTANDERS: [&str; 4] =
     ["kube-controller-manager", "kube-scheduler", "kube-apiserver", "service-ca-operator"];
 
-/// So often in a row an object is applied at once although it is not seen as it was applied: a watch may
-/// lag behind.
+/// The number of consecutive applies without a pause, although the watch does not show the object as applied.
+/// The watch may only lag behind.
 const AT_ONCE: u32 = 2;
-/// So often in a row it was applied in vain when it is told.
+/// The number of consecutive applies without effect after which VDO reports the object.
 const TOLD: u32 = 6;
-/// The pauses between two applies in vain: the first, and the longest.
+/// The first and the longest pause between two applies without effect.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_mins(5));
 
-/// Changes by others are counted for this long.
+/// VDO counts changes by others for this long.
 const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 
-/// How our last apply left each object. Only saves work and tells of others: after a restart
-/// everything is applied once more.
+/// The state in which the last apply left each object. It only saves work and detects changes by others:
+/// after a restart, VDO applies everything once more.
 #[derive(Debug)]
 pub struct Applied {
     left: Mutex<HashMap<ObjectId, Left>>,
     pauses: Backoff<ObjectId>,
-    /// Objects the API server said are gone, as a watch had last seen them.
+    /// Objects that are gone according to the API server, with the mark that a watch showed last.
     gone: Mutex<HashMap<ObjectId, String>>,
 }
 
-/// How an object was left.
 #[derive(Debug, Default)]
 struct Left {
-    /// By generation where it has one, else by resource version.
+    /// The uid with the generation if the object has one, else with the resource version. See [`mark`].
     mark: String,
-    /// The digest it was applied with.
+    /// The digest of the applied object.
     digest: Option<String>,
-    /// When somebody else's change was undone, and whose.
+    /// When VDO undid a change, and which manager had made it.
     undone: Vec<(Timestamp, String)>,
-    /// How often in a row it was applied again without having been seen as it was applied.
+    /// The number of consecutive applies after which the watch did not show the object as applied.
     in_vain: u32,
-    /// When it may be applied again, after that.
+    /// The earliest time for the next apply, after applies without effect.
     not_before: Option<Instant>,
 }
 
-/// Objects of a step that are applied again and again and never seen as they were applied.
+/// Objects of a step that VDO applies repeatedly, but never sees as applied.
 #[derive(Debug, Default)]
 pub(crate) struct InVain {
-    /// When the first of those that wait may be applied again.
+    /// The earliest time at which one of the delayed objects can be applied again.
     pub(crate) due: Option<Instant>,
-    /// One of which this has to be told, and how often it was applied.
+    /// An object to report, and the number of applies.
     pub(crate) told: Option<(ObjectId, u32)>,
 }
 
@@ -84,7 +83,7 @@ impl Applied {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an object that a watch shows is as our last apply left it.
+    /// Whether an object in a watch is as the last apply left it.
     pub(crate) fn is_settled(&self, id: &ObjectId, metadata: &ObjectMeta) -> bool {
         let mut all = self.all();
         let Some(left) = all.get_mut(id).filter(|left| left.mark == mark(metadata)) else {
@@ -98,15 +97,16 @@ impl Applied {
         true
     }
 
-    /// Whether an object may be applied now. One that is never seen as it was applied, because a policy
-    /// changes it on the way or because a watch has ended unnoticed, is applied with growing pauses.
+    /// Whether an object can be applied now. If the watch never shows the object as applied, VDO applies it
+    /// with growing pauses. Causes are a policy that changes the object during admission, or a watch that
+    /// ended unnoticed.
     pub(crate) fn may_apply(&self, id: &ObjectId, object: &Object) -> bool {
         let all = self.all();
         let same = all.get(id).filter(|left| left.digest == digest(object));
         same.and_then(|left| left.not_before).is_none_or(|then| then <= Instant::now())
     }
 
-    /// What was applied in vain of these.
+    /// The objects among these that VDO applied without effect.
     pub(crate) fn in_vain(&self, objects: &[Object]) -> InVain {
         let all = self.all();
         let left = objects.iter().map(ObjectId::of).filter_map(|id| Some((all.get(&id)?, id)));
@@ -120,12 +120,12 @@ impl Applied {
         found
     }
 
-    /// Whether this process applied it before.
+    /// Whether this process has applied the object before.
     pub(crate) fn knows(&self, id: &ObjectId) -> bool {
         self.all().contains_key(id)
     }
 
-    /// Notes how an apply left an object. `before` is how it stood right before.
+    /// Notes the state in which an apply left an object. `before` is its state right before the apply.
     pub(crate) fn note(
         &self,
         id: ObjectId,
@@ -146,7 +146,7 @@ impl Applied {
             left.not_before = Some(Instant::now() + self.pauses.failed(id));
         }
         let rival = before.filter(|before| {
-            // The same wish as before, and yet the apply changed something.
+            // The desired state is the same as before, and still the apply changed something.
             same && before.resource_version != after.resource_version
         });
         if let Some(manager) = rival.and_then(|before| rival_of(&before)) {
@@ -156,20 +156,21 @@ impl Applied {
         left.digest = digest;
     }
 
-    /// Notes that an object is gone which a watch still shows like this. The API server's word counts,
-    /// however long the watch takes to hear of it.
+    /// Notes that an object is gone although a watch still shows it with this mark. The answer of the API
+    /// server counts, however long the watch lags behind.
     pub(crate) fn note_gone(&self, id: &ObjectId, mark: &str) {
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         gone.insert(id.clone(), mark.to_owned());
     }
 
-    /// Whether what a watch shows is known to be gone. One that was made since is another one.
+    /// Whether the object in a watch is known to be gone. An object that was re-created since has another
+    /// mark.
     pub(crate) fn is_gone(&self, id: &ObjectId, metadata: &ObjectMeta) -> bool {
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         gone.get(id).is_some_and(|gone| *gone == mark(metadata))
     }
 
-    /// Objects that are not watched, as this process left them.
+    /// Objects of unwatched kinds, as this process left them.
     pub(crate) fn unwatched(&self) -> Vec<(ObjectId, Seen)> {
         let all = self.all();
         let unwatched = all.iter().filter(|(id, _)| kinds::is_unwatched(id));
@@ -182,7 +183,7 @@ impl Applied {
         unwatched.map(|(id, left)| (id.clone(), seen(left))).collect()
     }
 
-    /// Objects that somebody else changed within the hour.
+    /// Objects that another manager changed within the last hour.
     pub(crate) fn conflicts(&self, now: Timestamp) -> BTreeMap<ObjectId, Conflict> {
         let mut conflicts = BTreeMap::new();
         for (id, left) in self.all().iter_mut() {
@@ -197,12 +198,11 @@ impl Applied {
     }
 }
 
-/// The digest an object is applied with.
 fn digest(object: &Object) -> Option<String> {
     object.0["metadata"]["annotations"][names::DIGEST].as_str().map(str::to_owned)
 }
 
-/// Who wrote an object last, beside us and whoever writes its status.
+/// The last manager that wrote the object, except VDO, the [`BYSTANDERS`] and writers of the status.
 fn rival_of(metadata: &ObjectMeta) -> Option<String> {
     let entries = metadata.managed_fields.iter().flatten();
     let others = entries.filter(|entry| {
@@ -214,7 +214,7 @@ fn rival_of(metadata: &ObjectMeta) -> Option<String> {
     others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?.manager.clone()
 }
 
-/// Stands for an object and for what is asked of it; another one after every change of that.
+/// Identifies an object and its desired state. It changes whenever the desired state changes.
 pub(crate) fn mark(metadata: &ObjectMeta) -> String {
     let uid = metadata.uid.as_deref().unwrap_or_default();
     match metadata.generation {
@@ -239,7 +239,7 @@ mod tests {
         };
         let (wanted, id) = (object("a"), ObjectId::of(&object("a")));
         let left = ObjectMeta { uid: Some("u".into()), generation: Some(1), ..Default::default() };
-        // Stripped of its digest it is seen, but not as it was applied.
+        // The watch shows the object without its digest, so not as applied.
         let (mut times, mut told) = (0, 0);
         for _ in 0..600 {
             if applied.may_apply(&id, &wanted) {
@@ -253,7 +253,7 @@ mod tests {
         assert!((8..16).contains(&times), "{times} times within a minute");
         assert!(told > 300, "told {told} times");
         assert!(applied.may_apply(&id, &object("b")), "another wish does not wait");
-        // Seen as it was applied, it is forgotten.
+        // Once the watch shows the object as applied, VDO forgets the failed attempts.
         let annotations = BTreeMap::from([(names::DIGEST.to_owned(), "a".to_owned())]);
         assert!(applied.is_settled(&id, &ObjectMeta { annotations: Some(annotations), ..left }));
         assert!(applied.may_apply(&id, &wanted));

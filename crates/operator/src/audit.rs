@@ -1,8 +1,8 @@
-//! What a vCenter has to be asked for: privileges, tags, policies, volumes, sessions.
+//! Audits a vCenter: privileges, tags, policies, volumes and sessions.
 //!
-//! None of it is part of the inventory that is watched. It is asked for when something changed that it
-//! depends on, when somebody asks, and else at a slow pace; the number of calls does not grow with the
-//! number of nodes, but for one privilege question per [`AT_ONCE`] machines.
+//! The watched inventory contains none of these. VDO audits a vCenter when an input of the audit changes,
+//! when a user requests an audit, and otherwise at a slow pace. The number of calls does not grow with the
+//! number of nodes, except for one privilege query per [`AT_ONCE`] VMs.
 
 pub(crate) mod inventory;
 mod missing_privileges;
@@ -31,53 +31,53 @@ pub use self::{
     tls_probe::{TlsProbe, look},
 };
 
-/// Objects a privilege question names at most.
+/// The maximum number of objects in one privilege query.
 const AT_ONCE: usize = 500;
-/// Clusters whose file service is asked for at most.
+/// The maximum number of clusters to query for their file service.
 const MOST_CLUSTERS: usize = 32;
-/// How long vCenter may take to list snapshots.
+/// Timeout for vCenter to list snapshots.
 const WITHIN: std::time::Duration = std::time::Duration::from_mins(1);
-/// Volumes that are asked for their cluster id.
+/// The number of volumes to query for their cluster id.
 const SAMPLE: usize = 20;
 
-/// What to ask.
+/// The inputs of an audit.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
-    /// What the drivers are asked to do.
+    /// The features that the drivers must provide.
     pub wanted: Wanted,
-    /// The nodes' machines.
+    /// The VMs of the nodes.
     pub vms: BTreeSet<MoRef>,
-    /// References of the hosts: one that is new has tags nobody has read.
+    /// References of the hosts. VDO has not read the tags of a new host yet.
     pub hosts: BTreeSet<String>,
     /// The cluster's id in CNS, if it has one.
     pub cluster_id: Option<String>,
-    /// Handles of the volumes Kubernetes has: some of them, to learn under which id they were made.
+    /// Handles of some volumes in Kubernetes. The audit uses them to find the cluster id that they were
+    /// created under.
     pub volumes: Vec<String>,
     /// Policies that StorageClasses name.
     pub policies: BTreeSet<String>,
-    /// Failure domains that are groups of hosts, in whatever vCenter.
+    /// Failure domains that are host groups, in any vCenter.
     pub domains: Vec<Domain>,
-    /// What somebody wrote into the annotation that asks for an audit.
+    /// The value of the annotation that requests an audit.
     pub asked: String,
-    /// Whether the answers so far say that something is wrong: nobody tells when it is mended.
+    /// Whether the answers so far report a problem. Nothing notifies VDO when somebody fixes it.
     pub amiss: bool,
 }
 
-/// A failure domain that is a group of hosts.
+/// A failure domain that is a host group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Domain {
-    /// Its name.
     pub name: String,
     /// Address of its vCenter.
     pub server: String,
     /// Path of its cluster.
     pub cluster: String,
-    /// The group.
     pub group: String,
 }
 
 impl Question {
-    /// Whether it needs no second audit after `other`: volumes come and go all the time.
+    /// Whether this question needs no second audit after `other`. The comparison ignores volumes, because
+    /// they change all the time.
     pub fn is_like(&self, other: &Self) -> bool {
         self.wanted == other.wanted
             && self.vms == other.vms
@@ -89,47 +89,45 @@ impl Question {
     }
 }
 
-/// The answers.
+/// The answers of a vCenter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Audit {
-    /// When they were given.
+    /// When the audit started.
     pub at: Timestamp,
     /// See [`Question::asked`].
     pub asked: String,
     /// Certificate and clock.
     pub tls_probe: TlsProbe,
-    /// Sessions.
     pub sessions: Known<Sessions>,
-    /// How the services answered.
+    /// The result of a call to each service.
     pub services: BTreeMap<Service, Known<ServiceState>>,
-    /// What the account may do.
+    /// The privileges that the account holds.
     pub grants: Known<Grants>,
-    /// What it may not, in the words of the status.
+    /// The privileges that the account lacks, in the form that the status shows.
     pub missing_privileges: Option<Privileges>,
-    /// Whether it may watch tasks.
+    /// Whether the account has permission to watch tasks.
     pub tasks: Known<bool>,
-    /// Tags.
     pub tags: Known<Tags>,
-    /// Policies.
     pub policies: Known<Vec<Policy>>,
     /// Clusters with file service.
     pub file_service: Known<BTreeSet<String>>,
-    /// Groups of hosts that stand for zones.
+    /// Host groups that represent zones.
     pub host_groups: Known<Vec<HostGroup>>,
     /// Volumes under this cluster's id, by volume id.
     pub cns: Known<BTreeMap<String, CnsVolume>>,
-    /// Names and datastores of those volumes, to tell which nobody refers to.
+    /// Names and datastores of those volumes, to find the volumes that nothing refers to.
     pub disks: BTreeMap<String, Disk>,
-    /// How many volumes there are in all, whosever they are.
+    /// The number of all volumes in this vCenter, of any cluster.
     pub total: Known<u32>,
-    /// How many snapshots volumes have, by volume id; those without any are left out.
+    /// The number of snapshots of each volume, by volume id. Volumes without snapshots are absent.
     pub snapshots: Known<BTreeMap<String, u32>>,
-    /// The id the volumes of Kubernetes were made under.
+    /// The cluster id that the volumes in Kubernetes were created under.
     pub made_under: Known<Option<String>>,
 }
 
 impl Audit {
-    /// Whether two say the same, whenever they were made. A clock that drifts by a second is the same.
+    /// Whether both audits have the same answers. The comparison ignores their time, and clock differences of
+    /// a few seconds.
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         let clock = match (&self.tls_probe.clock_ahead, &other.tls_probe.clock_ahead) {
             (Known::Known(one), Known::Known(two)) => (one - two).abs() <= 5,
@@ -147,18 +145,16 @@ impl Audit {
 /// A volume in CNS.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disk {
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub datastore: String,
-    /// The claim it stands for, where a pod uses it.
+    /// The claim of the volume, if a pod uses it.
     pub used_by: Option<String>,
 }
 
-/// Asks everything.
+/// Runs all queries.
 pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit {
     let wanted = &question.wanted;
-    // What comes into being while vCenter is asked may be missing in its answers.
+    // The answers may lack objects that are created while the queries run, so the time is taken before them.
     let at = Timestamp::now();
     let (tls_probe, sessions, grants, tags, policies, file_service) = tokio::join!(
         tls_probe::look(client.address()),
@@ -209,7 +205,7 @@ pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit
     }
 }
 
-/// Why nobody can say which volumes of this cluster a vCenter has, if so.
+/// The reason why VDO cannot determine which volumes of this cluster a vCenter has, if there is one.
 fn not_asked(question: &Question) -> Option<&'static str> {
     match (&question.wanted.storage, &question.cluster_id) {
         (None, _) => Some("no storage driver is configured, so its volumes were not asked for"),
@@ -220,25 +216,25 @@ fn not_asked(question: &Question) -> Option<&'static str> {
     }
 }
 
-/// An object of the inventory an audit asks about.
+/// An inventory object that an audit queries.
 #[derive(Clone, Debug)]
 struct Sight {
     reference: MoRef,
     kind: EntityKind,
     name: String,
     path: String,
-    /// Whether a node's machine is on it or below it, or a volume could be on it. Others are only
-    /// asked for their tags.
+    /// Whether the VM of a node is on it or below it, or a volume could be on it. VDO queries other objects
+    /// only for their tags.
     near: bool,
 }
 
-/// Objects of the inventory an audit asks about, copied from the view: it must not be held while
-/// vCenter is asked.
+/// The inventory objects that an audit queries, copied from the view: the audit must not hold the view while
+/// it queries vCenter.
 #[derive(Clone, Debug, Default)]
 pub struct Sights(Vec<Sight>);
 
 impl Sights {
-    /// What stands around these machines, and everything that may carry a tag of a zone.
+    /// The objects around these VMs, and every object that can carry a zone tag.
     pub fn of(tree: &Tree, vms: &BTreeSet<MoRef>) -> Self {
         let above = |reference: &MoRef| -> Vec<MoRef> {
             tree.ancestors(reference).iter().map(|object| object.reference().clone()).collect()
@@ -288,7 +284,8 @@ fn unknown<T>(error: &Error) -> Known<T> {
     Known::unknown(&error.error_chain())
 }
 
-/// A service that says no for lack of privileges works; that it says no is found elsewhere.
+/// The state of a service. A service that refuses a call for lack of privileges works; another check reports
+/// the missing privilege.
 fn state(error: Option<&Error>) -> Known<ServiceState> {
     let refused = |error: &&Error| match error {
         Error::Rest { status, .. } => *status == 403,
@@ -364,7 +361,7 @@ async fn held(client: &Client, sights: &[&Sight], needed: &[String]) -> Result<V
     Ok(sights.iter().map(entity).collect())
 }
 
-/// All privileges on the root, to tell which of them nobody needs.
+/// All privileges that the account holds on the root, to find the privileges that nothing needs.
 async fn everything_held(client: &Client, root: &Sight) -> Option<Entity> {
     let answers = client.own_privileges(std::slice::from_ref(&root.reference)).await.ok()?;
     let all: BTreeSet<String> = answers.into_iter().flat_map(|answer| answer.privileges).collect();
@@ -376,7 +373,8 @@ async fn everything_held(client: &Client, root: &Sight) -> Option<Entity> {
     })
 }
 
-/// Thousands of machines on which nothing is missing are one: the first.
+/// Drops VMs, hosts and folders on which no privilege is missing, except the first of each kind: there may be
+/// thousands.
 fn worth_keeping(entities: Vec<Entity>, wanted: &Wanted) -> Vec<Entity> {
     let mut kept: Vec<Entity> = Vec::new();
     for entity in entities {
@@ -392,7 +390,7 @@ fn worth_keeping(entities: Vec<Entity>, wanted: &Wanted) -> Vec<Entity> {
     kept
 }
 
-/// Tasks are seen by whoever may read the root or a datacenter.
+/// An account can watch tasks if it has permission to read the root or a datacenter.
 fn may_watch_tasks(grants: &Known<Grants>) -> Known<bool> {
     match grants {
         Known::Unknown { reason } => Known::unknown(reason),
@@ -407,7 +405,7 @@ fn may_watch_tasks(grants: &Known<Grants>) -> Known<bool> {
     }
 }
 
-/// All tags; none if nobody asks for zones.
+/// All tags; none if the spec configures no zones.
 async fn tags(
     client: &Client,
     sights: &Sights,
@@ -484,7 +482,7 @@ async fn file_service(client: &Client, sights: &Sights) -> Known<BTreeSet<String
     with.into()
 }
 
-/// The groups of hosts that failure domains name, and what is wrong with them.
+/// The host groups that failure domains name, and their problems.
 async fn host_groups(
     client: &Client,
     sights: &Sights,
@@ -522,12 +520,12 @@ async fn volumes(client: &Client, question: &Question) -> Result<Vec<Volume>, Er
     if question.wanted.storage.is_none() {
         return Ok(Vec::new());
     }
-    // Without an id no volume is this cluster's; that the service answers is still worth knowing.
+    // Without an id no volume belongs to this cluster. The query still shows whether the service answers.
     let cluster = question.cluster_id.clone().unwrap_or_else(|| "no-such-cluster".to_owned());
     client.query_volumes(&QueryFilter { clusters: vec![cluster], ..QueryFilter::default() }).await
 }
 
-/// How many volumes there are in all: a vCenter has room for so many.
+/// The number of all volumes. A vCenter supports only a limited number.
 async fn total(client: &Client, question: &Question) -> Known<u32> {
     if question.wanted.storage.is_none() {
         return 0.into();
@@ -543,7 +541,7 @@ async fn total(client: &Client, question: &Question) -> Known<u32> {
     count.map_or_else(|| Known::unknown("vCenter says a number that is none"), Known::Known)
 }
 
-/// Snapshots of volumes, where snapshots are asked for.
+/// Snapshots of volumes, if the spec enables snapshots.
 async fn snapshots(client: &Client, question: &Question) -> Known<BTreeMap<String, u32>> {
     let storage = question.wanted.storage.as_ref();
     if !storage.is_some_and(|storage| storage.snapshots) {
@@ -563,7 +561,7 @@ async fn snapshots(client: &Client, question: &Question) -> Known<BTreeMap<Strin
 
 type Disks = BTreeMap<String, Disk>;
 
-/// The claim a volume stands for under this id, where a pod uses it.
+/// The claim of a volume under this cluster id, if a pod uses it.
 fn used_by(volume: &Volume, cluster: Option<&str>) -> Option<String> {
     let entities = volume.metadata.as_ref()?.entities.iter();
     let own =
@@ -574,7 +572,7 @@ fn used_by(volume: &Volume, cluster: Option<&str>) -> Option<String> {
     Some(format!("{}/{}", claim.namespace.as_deref().unwrap_or_default(), claim.name))
 }
 
-/// Whether the metadata of a volume names one object of one cluster twice.
+/// Whether the metadata of a volume names two PersistentVolumes of one cluster.
 fn is_doubled(volume: &Volume) -> bool {
     let entities = volume.metadata.iter().flat_map(|metadata| &metadata.entities);
     let claims = entities.filter(|entity| entity.kind.as_deref() == Some("PERSISTENT_VOLUME"));
@@ -594,7 +592,7 @@ fn known_volumes(
         let name = volume.name.clone().unwrap_or_else(|| id.clone());
         let used_by = used_by(&volume, cluster);
         disks.insert(id.clone(), Disk { name, datastore: url.clone(), used_by });
-        // It says whether the datastore can be reached, nothing about the disk on it.
+        // `accessibility` shows whether the datastore is reachable. It shows nothing about the disk on it.
         let unreachable = volume.accessibility.as_deref() == Some("notAccessible");
         let duplicate_metadata = is_doubled(&volume);
         let vcenter = String::new();
@@ -603,7 +601,7 @@ fn known_volumes(
     (known.into(), disks)
 }
 
-/// The id the volumes of Kubernetes were made under, where they all agree.
+/// The cluster id that the volumes in Kubernetes were created under, if they all agree.
 async fn made_under(client: &Client, question: &Question) -> Known<Option<String>> {
     if question.volumes.is_empty() || question.wanted.storage.is_none() {
         return Known::Known(None);

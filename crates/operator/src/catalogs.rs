@@ -1,4 +1,4 @@
-//! Which catalog is in use: the embedded one, or the newer one a CompatibilityConfig leads to.
+//! Selects the catalog in use: the embedded one, or a newer one that a CompatibilityConfig names.
 //!
 //! ```text
 //!   CompatibilityConfig ─► URL ─► fetch ──┐
@@ -6,9 +6,9 @@
 //!   compat-matrix-config (Go VDO) ────────┘
 //! ```
 //!
-//! A catalog that is refused changes nothing: the one before stays in use, over a restart and its own
-//! expiry too if it was signed, and the CompatibilityConfig and a finding report why. Fetching happens
-//! alongside the rounds, so a slow network delays nothing else.
+//! A refused catalog changes nothing: the previous one stays in use, and the CompatibilityConfig and a
+//! finding report the reason. A signed catalog stays in use even after a restart or its own expiry. The
+//! operator fetches a catalog in parallel with the rounds, so a slow network delays nothing else.
 
 mod kept;
 pub(crate) mod matrix;
@@ -29,47 +29,46 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 use self::kept::Kept;
 
-/// How often a URL is looked at where the object does not say.
+/// The poll interval of a URL if the object sets none.
 const POLL: Duration = Duration::from_hours(6);
-/// How soon after a failure it is looked at again.
+/// The pause before a retry after a failure.
 const RETRY: Duration = Duration::from_mins(5);
-/// How long one fetch may take.
+/// The timeout of one fetch.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a catalog reaches VDO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delivery {
-    /// Over a network: it must be signed.
+    /// Over a network. It must be signed.
     Network,
-    /// Through a ConfigMap of the admin: it must be signed if a key is named.
+    /// Through a ConfigMap of the admin. It must be signed if the CompatibilityConfig names a key.
     ConfigMap,
-    /// Kept by VDO over a restart: it was taken before, and may have expired since.
+    /// Stored by VDO for a restart. VDO accepted it before, and it may have expired since.
     Restored,
 }
 
-/// The catalogs.
+/// The catalog in use, and the state of its source.
 #[derive(Debug)]
 pub struct Catalogs {
     embedded: Arc<Catalog>,
     store: CatalogStore,
-    /// The one in use, if it is a matrix with what VDO knows of its releases.
+    /// The catalog in use if it is a matrix, completed from the embedded catalog.
     filled: Option<Arc<Catalog>>,
-    /// Releases of a matrix that are left out.
+    /// Releases of a matrix that VDO does not use.
     left_out: Vec<String>,
-    /// What was read from the cluster after the start, once it was.
+    /// The catalog stored in the cluster. `None` until VDO has read it after the start.
     kept: Option<Kept>,
-    /// Where the one in use came from, and when.
+    /// Where the catalog in use came from, and when VDO accepted it.
     source: String,
     fetched: Option<Timestamp>,
     trouble: Option<CatalogTrouble>,
-    /// What was looked at last: a URL or ConfigMap, and the state of the object that named it.
+    /// The URL or ConfigMap that VDO read last, with the version of the object that named it, and when.
     last: Option<(String, Instant)>,
     fetching: JoinSet<(String, Result<Vec<u8>, String>)>,
     changed: Arc<watch::Sender<()>>,
 }
 
 impl Catalogs {
-    /// The embedded catalog, to begin with.
+    /// Starts with the embedded catalog.
     pub fn new(changed: Arc<watch::Sender<()>>) -> Self {
         let store = CatalogStore::embedded();
         Self {
@@ -87,22 +86,20 @@ impl Catalogs {
         }
     }
 
-    /// The embedded catalog.
     pub fn embedded(&self) -> Arc<Catalog> {
         self.embedded.clone()
     }
 
-    /// The catalog in use.
     pub fn current(&self) -> Arc<Catalog> {
         self.filled.clone().unwrap_or_else(|| self.store.catalog())
     }
 
-    /// Releases of a matrix that are not used, because VDO does not carry them.
+    /// Releases of a matrix that VDO does not use, because the embedded catalog lacks them.
     pub fn left_out(&self) -> &[String] {
         &self.left_out
     }
 
-    /// Whether one is being fetched.
+    /// Whether a fetch is in progress.
     pub fn is_fetching(&self) -> bool {
         !self.fetching.is_empty()
     }
@@ -112,13 +109,13 @@ impl Catalogs {
         self.store.is_signed()
     }
 
-    /// Why the one that was offered last is not in use.
+    /// The reason why the last offered catalog is not in use.
     pub fn trouble(&self) -> Option<&CatalogTrouble> {
         self.trouble.as_ref()
     }
 
-    /// Follows the CompatibilityConfig; without one the ConfigMap of the Go VDO, whose version is
-    /// given if it exists; without that what VDO carries.
+    /// Follows the CompatibilityConfig. Without one, it follows the ConfigMap of the Go VDO, whose version is
+    /// `legacy` if it exists. Without either, it uses the embedded catalog.
     pub async fn follow(
         &mut self,
         client: &Client,
@@ -161,7 +158,7 @@ impl Catalogs {
         Ok(())
     }
 
-    /// Back to what VDO carries. What was learned about serials stays.
+    /// Returns to the embedded catalog, and keeps the highest accepted serials.
     fn go_back(&mut self) {
         if self.last.take().is_some() {
             self.store = CatalogStore::embedded().with_floors(&self.store.floors());
@@ -171,8 +168,8 @@ impl Catalogs {
         }
     }
 
-    /// Takes up what was in use before a restart: the serials below which no catalog is taken, and the
-    /// catalog itself if it is still asked for from the same place and its signature holds.
+    /// Restores the state before a restart: the lowest acceptable serials, and the catalog itself. It
+    /// restores the catalog only if the config still names the same source and the signature is valid.
     async fn restore(
         &mut self,
         client: &Client,
@@ -192,7 +189,8 @@ impl Catalogs {
         self.store = self.store.clone().with_floors(&kept.floors);
         let Some(config) = config else { return };
         let keys = keys_of(config);
-        // Nobody wrote down whose serial it was: the keys that count now are held to it.
+        // Early releases did not store which key signed the serial, so it applies to the keys that are
+        // trusted now.
         if let (Some(floor), Ok(keys)) = (kept.early_floor, &keys) {
             let floors = trusted(keys).iter().map(|key| (key.id(), floor)).collect();
             self.store = self.store.clone().with_floors(&floors);
@@ -220,8 +218,8 @@ impl Catalogs {
         Ok(())
     }
 
-    /// The Go VDO's ConfigMap: a matrix that stands in it is used. An address is not followed: what it
-    /// leads to bears no signature, and would run with all rights.
+    /// Reads the Go VDO's ConfigMap and uses a matrix inside it. VDO does not follow a URL: the target has no
+    /// signature, and would run with all the operator's permissions.
     async fn look_into_legacy(
         &mut self,
         client: &Client,
@@ -259,9 +257,9 @@ impl Catalogs {
         }
     }
 
-    /// A ConfigMap next to the object. Anybody with permission to write it can also write the object that
-    /// names it, so it needs no signature unless a key is named. Returns its source and text if it is new
-    /// and was taken.
+    /// Reads a ConfigMap next to the object. Anybody with permission to write it can also write the object
+    /// that names it, so it needs no signature unless a key is named. Returns its source and text if it is
+    /// new and VDO accepted it.
     async fn look_into(
         &mut self,
         client: &Client,
@@ -288,7 +286,7 @@ impl Catalogs {
         Ok(taken.then_some((source, text)))
     }
 
-    /// Begins a fetch if one is due.
+    /// Starts a fetch if one is due.
     fn fetch(&mut self, config: &CompatibilityConfig, url: &str) {
         let poll = config.spec.poll.as_ref().and_then(api::text::Span::duration).unwrap_or(POLL);
         let pause = if self.trouble.is_some() { poll.min(RETRY) } else { poll };
@@ -308,7 +306,7 @@ impl Catalogs {
         });
     }
 
-    /// Offers a catalog; whether it is in use now, or was already.
+    /// Offers a catalog. Returns whether it is in use now, even if it was before.
     fn offer(
         &mut self,
         source: &str,
@@ -358,7 +356,7 @@ impl Catalogs {
         }
     }
 
-    /// The status of the CompatibilityConfig, but for its conditions.
+    /// The status of the CompatibilityConfig, without its conditions.
     pub fn status(&self) -> CompatibilityConfigStatus {
         CompatibilityConfigStatus {
             source: Some(self.source.clone()),
@@ -370,18 +368,18 @@ impl Catalogs {
     }
 }
 
-/// The keys a CompatibilityConfig names.
+/// The keys that a CompatibilityConfig names.
 fn keys_of(config: &CompatibilityConfig) -> Result<Vec<PublicKey>, String> {
     let key = config.spec.public_key.as_deref().map(str::parse::<PublicKey>).transpose();
     key.map(|key| key.into_iter().collect()).map_err(|error| error.to_string())
 }
 
-/// The keys that count: those that are named, else those of the build.
+/// The trusted keys: the named ones, or the keys of the build if none is named.
 fn trusted(named: &[PublicKey]) -> Vec<PublicKey> {
     if named.is_empty() { project_keys().unwrap_or_default() } else { named.to_vec() }
 }
 
-/// Where a CompatibilityConfig has its catalog from, as the status names it.
+/// The source of the catalog that a CompatibilityConfig names, as the status shows it.
 pub(crate) fn source_of(config: &CompatibilityConfig) -> Option<String> {
     match (&config.spec.bundle, &config.spec.matrix_url) {
         (Some(bundle), _) => Some(map_source(config, &bundle.config_map.0)),
@@ -423,7 +421,7 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
     Ok(intake.into_bytes())
 }
 
-/// The CompatibilityConfig that is followed: the oldest in the operator's namespace.
+/// The CompatibilityConfig that VDO follows: the oldest one in the operator's namespace.
 pub fn followed(mut all: Vec<CompatibilityConfig>, namespace: &str) -> Option<CompatibilityConfig> {
     all.retain(|config| config.namespace().as_deref() == Some(namespace));
     all.sort_by_key(|config| (config.creation_timestamp(), config.name_any()));

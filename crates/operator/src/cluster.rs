@@ -1,9 +1,9 @@
-//! The Kubernetes side: caches that watches keep filled, and Kubernetes objects as the checks see them.
+//! The Kubernetes side: caches that watches keep filled, and Kubernetes objects converted into facts.
 //!
 //! ```text
-//!   Kubernetes API ─► cache ─► stores ─┬─ drivers, provenance   which workloads are a driver's
+//!   Kubernetes API ─► cache ─► stores ─┬─ drivers, provenance   the workloads of the drivers
 //!                                      ├─ nodes, pods, volumes, workloads, events
-//!                                      ├─ site                  webhooks, network plugin, OpenShift, snapshots
+//!                                      ├─ site                  webhooks, network, OpenShift, snapshots
 //!                                      └─ crash_logs            the last lines of containers that crashed
 //! ```
 //!

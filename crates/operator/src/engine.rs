@@ -1,4 +1,4 @@
-//! The circle: observe, decide, act, report, whenever something changed.
+//! The control loop: observe, decide, act and report whenever something changes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -41,28 +41,28 @@ use crate::{
     vcenters::Vcenters,
 };
 
-/// Changes that come within this time are looked at together.
+/// The operator handles changes within this time together.
 const SETTLE: Duration = Duration::from_millis(100);
-/// A look around when nothing changed: the watches are trusted, and yet.
+/// The interval of rounds without a change. The watches are reliable; this covers a missed event.
 const RESYNC: Duration = Duration::from_mins(10);
-/// A look around when something could not be read, and nobody will tell when it can.
+/// The interval of rounds while something could not be read, because no watch reports when it can be.
 const UNSURE: Duration = Duration::from_secs(30);
-/// How long the API server's version is taken for granted, at most.
+/// The maximum age of the API server's version.
 const VERSION_AGE: Duration = Duration::from_mins(1);
-/// So often at least the version is asked for while a newer one is not believed yet.
+/// The minimum number of version requests before VDO accepts a newer version.
 const QUESTIONS: u32 = 10;
 
-/// Reported where the operator lacks a right to write an object.
+/// Reported if the operator lacks the permission to write an object.
 const LACK_OF_RIGHTS: &str = "the operator lacks the right to write this object. Run vdoctl deploy: it \
      restores the operator's rights and adds the names that only this cluster uses, such as those of \
      spec.images.pullSecrets. install.yaml restores them for the usual names";
 
-/// Reported where a driver's role has rules that the operator does not hold.
+/// Reported if a driver's role has rules that the operator does not hold.
 const LACK_OF_HELD_RIGHTS: &str = "this release gives its driver the rights listed above. The operator \
      does not hold them, so it cannot grant them. Run vdoctl deploy from a VDO release whose catalog has \
      this driver release; on Kubernetes before 1.32, run vdoctl deploy from this one";
 
-/// Why a round could not be finished. The next one tries again.
+/// The reason why a round failed. The next round retries.
 #[derive(Debug, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
@@ -88,14 +88,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the API server refused an object of a driver, for another reason than a lack of
-    /// permissions: the status shows it, and the operator itself works.
+    /// Whether the API server refused an object of a driver for another reason than missing permissions. The
+    /// status shows such a refusal, and the operator itself works.
     fn is_refusal_of_a_driver(&self) -> bool {
         matches!(self, Self::Act { source, .. } if !source.is_for_lack_of_rights())
     }
 }
 
-/// Everything a round needs.
 pub struct Engine {
     client: Client,
     around: Surroundings,
@@ -104,35 +103,35 @@ pub struct Engine {
     catalogs: Catalogs,
     health_facts: Live,
     remediator: Remediator,
-    /// The list of findings beside the status, as it was last written.
+    /// The list of findings next to the status, as it was last written.
     listed: Option<Paged>,
     applied: Applied,
     recorder: Recorder,
     olm: Olm,
     metrics: OperatorMetrics,
-    /// What the API server refused in the last round; it is tried again, and shown meanwhile.
+    /// The objects that the API server refused in the last round. VDO retries them, and shows them meanwhile.
     refused: BTreeMap<Driver, Refusal>,
-    /// The VDOConfig of the last round, and what runs because of it.
+    /// The VDOConfig of the last round, and the drivers that run because of it.
     followed: Option<Followed>,
-    /// Whether it is known since the start whether there is a VDOConfig.
+    /// Whether the operator has found out since its start if a VDOConfig exists.
     met: bool,
-    /// What was said of a VDOConfig that cannot be read.
+    /// The last report about a VDOConfig that cannot be parsed.
     unreadable: Unreadable,
-    /// When the API server's version was last asked for.
+    /// When the operator last requested the API server's version.
     asked: Instant,
-    /// How to make a connection of its own to ask for it.
+    /// The options for a separate connection to request the version.
     anew: Option<(ClusterOptions, BuildInfo)>,
     changed: Arc<watch::Sender<()>>,
-    /// Whether this instance may write.
+    /// The permission of this instance to write, as long as it leads.
     mandate: Mandate,
-    /// The watches that fill the stores, and what reports on them.
+    /// The watches that fill the stores, and the task that reports on them.
     watches: Tasks,
     /// Detects a round that hangs.
     progress: Option<Watchdog>,
 }
 
 impl Engine {
-    /// Looks at the cluster and starts the watches.
+    /// Reads the cluster and starts the watches.
     pub async fn start(
         client: Client,
         namespace: &str,
@@ -182,14 +181,14 @@ impl Engine {
         })
     }
 
-    /// Writes only while this mandate holds.
+    /// Limits writes to the time in which this mandate holds.
     #[must_use]
     pub fn under(self, mandate: Mandate) -> Self {
         Self { mandate, ..self }
     }
 
-    /// Asks for the API server's version on a connection of its own each time: one that is kept leads to
-    /// one API server, whatever the others have become.
+    /// Requests the API server's version on a new connection each time. A connection that stays open leads to
+    /// a single API server, whatever versions the others run.
     #[must_use]
     pub fn asking_anew(self, options: ClusterOptions, build: BuildInfo) -> Self {
         Self { anew: Some((options, build)), ..self }
@@ -205,8 +204,9 @@ impl Engine {
         self
     }
 
-    /// Runs until told to stop, or until the mandate ends: then what is under way goes no step further,
-    /// also when the process was frozen meanwhile and wakes up with its next write at hand.
+    /// Runs until `stop` is cancelled or the mandate ends. When the mandate ends, the current round makes no
+    /// further step. That holds even for a process that was frozen meanwhile and resumes right before a
+    /// write.
     pub async fn run(mut self, stop: CancellationToken, rounds: Check) {
         let limit = self.progress.as_ref().map_or(probes::LIMIT, Watchdog::limit);
         let finished = |pause: Duration| {
@@ -253,7 +253,7 @@ impl Engine {
         self.vcenters.forget_all();
     }
 
-    /// An upgrade of the control plane is noticed, and the cloud controller follows it.
+    /// Detects an upgrade of the control plane, so that the cloud controller can follow it.
     async fn ask_for_version(&mut self) -> Result<(), Error> {
         let client = match &self.anew {
             Some((options, build)) => {
@@ -271,13 +271,13 @@ impl Engine {
         Ok(())
     }
 
-    /// One round. Returns when the next one is due if nothing changes before.
+    /// Runs one round. Returns the time until the next one if nothing changes before.
     async fn round(&mut self) -> Result<Duration, Error> {
         let age = version_age(self.around.timeouts);
         if self.asked.elapsed() >= age
             && let Err(error) = self.ask_for_version().await
         {
-            // What is believed stays believed; one API server of several may be away.
+            // The accepted version stays: one of several API servers may be unreachable.
             tracing::warn!(error = error_chain(&error), "the version is not told");
             self.asked = Instant::now();
         }
@@ -286,13 +286,13 @@ impl Engine {
             observe::observe(client, around, stores, vcenters, catalogs, applied, refused)
                 .await
                 .context(ObserveSnafu)?;
-        // It is on record before anything is done because of it.
+        // The operator records the VDOConfig before it acts on it.
         if let Some(new) = &observed.new {
             followed::record(client, &around.namespace, new).await.context(RecordSnafu)?;
         }
         report::vcenters(client, &observed.vcenters).await.context(ReportSnafu)?;
         let config = observed.facts.as_ref().map(|facts| facts.config.name_any());
-        // Beside one that cannot be read, nobody is asked to confirm another.
+        // While a VDOConfig cannot be parsed, VDO asks nobody to confirm another one.
         if observed.unreadable.is_none() {
             let reported = report::rivals(client, &observed.rivals, config.as_deref()).await;
             reported.context(ReportSnafu)?;
@@ -311,7 +311,8 @@ impl Engine {
             if observed.unreadable.is_none() {
                 let waiting: Vec<_> = observed.rivals.iter().map(report::unconfirmed).collect();
                 self.metrics.show_only(&waiting);
-                // One that ended between the deletion and the word about it has left that to the next.
+                // The previous operator may have stopped between the deletion and the event about it. In that
+                // case this one publishes the event.
                 if !std::mem::replace(&mut self.met, true) && self.followed.is_none() {
                     let records = observe::records(client, &around.namespace).await;
                     let (records, _) = records.context(ObserveSnafu)?;
@@ -339,7 +340,7 @@ impl Engine {
             .await
             .context(ReportSnafu)?;
         self.olm.tell(client, &around.namespace, &plan::status(&facts, &plan)).await;
-        // While the Go VDO runs, it owns what would be repaired.
+        // While the Go VDO runs, it owns the objects that VDO would repair.
         if !plan.paused && facts.predecessor.runs.is_none() {
             act::nodes::tell(client, &self.recorder, &facts, &plan.nodes).await;
             self.remediator.remediate(client, &self.recorder, &facts, vcenters).await;
@@ -372,8 +373,8 @@ impl Engine {
     }
 }
 
-/// How long an answer about the version is good for: so short that one that is not believed yet is asked
-/// for often enough in the time after which it is.
+/// The maximum age of a version answer. It is short enough for [`QUESTIONS`] requests within the time after
+/// which VDO accepts a newer version.
 fn version_age(timeouts: Timeouts) -> Duration {
     let settled = Duration::try_from(timeouts.settled).unwrap_or_default();
     (settled / QUESTIONS).min(VERSION_AGE)

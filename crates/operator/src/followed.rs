@@ -1,8 +1,8 @@
-//! Which VDOConfig VDO follows, of those in the operator's namespace.
+//! Selects the VDOConfig that VDO follows, among those in the operator's namespace.
 //!
-//! The operator records it by name and uid in a ConfigMap, before it acts upon it. A VDOConfig with another
-//! name takes its place only when the recorded one is gone and an admin has confirmed the new one with the
-//! annotation [`names::FOLLOW`]. The reasons are in `docs/adr/0005-which-vdoconfig-is-followed.md`.
+//! The operator records its name and uid in a ConfigMap before it acts on it. A VDOConfig with another name
+//! replaces it only when the recorded one is gone and an admin has confirmed the new one with the annotation
+//! [`names::FOLLOW`]. The reasons are in `docs/adr/0005-which-vdoconfig-is-followed.md`.
 
 use api::{VDOConfig, condition, finding::codes};
 use k8s_openapi::{
@@ -24,38 +24,36 @@ pub const AWAITS_CONFIRMATION: &str = "AwaitsConfirmation";
 /// The VDOConfig on record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FollowedConfig {
-    /// Its name, in the operator's namespace.
+    /// The name, in the operator's namespace.
     pub name: String,
-    /// Its uid.
     pub uid: String,
 }
 
 impl FollowedConfig {
-    /// The VDOConfig with this metadata.
     pub fn of(metadata: &ObjectMeta) -> Self {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         Self { name: text(&metadata.name), uid: text(&metadata.uid) }
     }
 }
 
-/// What the choice among VDOConfigs depends on.
+/// The properties of a VDOConfig that the choice depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     id: FollowedConfig,
     created: Option<Time>,
-    /// Whether an admin asked for it with the annotation.
+    /// Whether an admin confirmed it with the annotation.
     confirmed: bool,
-    /// Whether VDO has reported before that it does not follow it.
+    /// Whether VDO has reported before that it does not follow this one.
     passed_over: bool,
 }
 
 impl Candidate {
-    /// The VDOConfig with this metadata and status; no status where it cannot be read.
+    /// The VDOConfig with this metadata and status. `status` is `None` if it cannot be parsed.
     pub fn of(metadata: &ObjectMeta, status: Option<&api::VDOConfigStatus>) -> Self {
         let annotations = metadata.annotations.as_ref();
         let ready = status.and_then(|status| condition::get(&status.conditions, condition::READY));
         let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
-        // The installation that led before was in another namespace, and did not choose among those here.
+        // The previous installation was in another namespace, and did not choose among the VDOConfigs here.
         let elsewhere = status.is_some_and(|status| {
             status.findings.iter().any(|finding| finding.code == codes::ELSEWHERE.code)
         });
@@ -70,12 +68,12 @@ impl Candidate {
     }
 }
 
-/// The place of the VDOConfig to follow.
+/// The index of the VDOConfig to follow.
 ///
-/// - The recorded one while it exists, or one that was created again under its name.
+/// - The recorded one while it exists, or one that was re-created under its name.
 /// - Else the one that an admin confirmed, if it is the only one.
-/// - Without a record, the oldest: VDO is new here, or an earlier release wrote no record. Not one that VDO
-///   has passed over before.
+/// - Without a record, the oldest one that VDO has not passed over before. VDO is new here, or an earlier
+///   release wrote no record.
 pub fn choose(candidates: &[Candidate], recorded: Option<&FollowedConfig>) -> Option<usize> {
     let confirmed = || {
         let mut all = candidates.iter().enumerate().filter(|(_, one)| one.confirmed);
@@ -91,7 +89,7 @@ pub fn choose(candidates: &[Candidate], recorded: Option<&FollowedConfig>) -> Op
     same_uid.or_else(same_name).or_else(confirmed)
 }
 
-/// The VDOConfig to follow, of those in the operator's namespace.
+/// The VDOConfig to follow, among those in the operator's namespace.
 pub fn chosen<'a>(
     configs: &'a [VDOConfig],
     recorded: Option<&FollowedConfig>,
@@ -103,7 +101,7 @@ pub fn chosen<'a>(
     choose(&candidates, recorded).map(|place| &configs[place])
 }
 
-/// The VDOConfig on record. A record that names none matches none: then an admin has to confirm one.
+/// The VDOConfig on record. A record without a name matches no VDOConfig: an admin must confirm one.
 pub async fn recorded(
     client: &Client,
     namespace: &str,
@@ -117,7 +115,8 @@ pub async fn recorded(
     }))
 }
 
-/// The same with the rights of a user, who may be allowed to read VDOConfigs but not the operator's records.
+/// Like [`recorded`], for users who have permission to read VDOConfigs but not the operator's records. They
+/// get `None`.
 pub async fn recorded_if_readable(
     client: &Client,
     namespace: &str,
@@ -128,7 +127,7 @@ pub async fn recorded_if_readable(
     }
 }
 
-/// Records it.
+/// Records the VDOConfig to follow.
 pub async fn record(
     client: &Client,
     namespace: &str,
@@ -219,7 +218,7 @@ mod tests {
         let mut third = candidate("third", "4", NEW);
         third.confirmed = true;
         assert_eq!(choose(&[other.clone(), third], Some(&recorded)), None, "which of the two?");
-        // A record that names none matches none.
+        // A record without a name matches no VDOConfig.
         other.confirmed = false;
         assert_eq!(choose(&[other], Some(&FollowedConfig::default())), None);
     }

@@ -1,8 +1,8 @@
-//! What a user applies to get the operator: `deploy/install.yaml`.
+//! The manifest that installs the operator: `deploy/install.yaml`.
 //!
-//! It starts on a cluster that has no CNI, no DNS and no cloud controller yet, because that is the
-//! state before the drivers it installs: host network, the node's resolver, and tolerations for
-//! every taint of a fresh node. Its rights are in `rbac`.
+//! The operator installs the drivers, so it must start on a cluster that has no CNI, no DNS and no cloud
+//! controller yet. It uses the host network and the node's resolver, and tolerates every taint of a fresh
+//! node. Its permissions are in `rbac`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,31 +20,32 @@ const NAME: &str = "vdo";
 const NAMESPACE: &str = api::NAMESPACE;
 const IMAGE: &str = concat!("ghcr.io/vmware-tanzu/vdo:", env!("CARGO_PKG_VERSION"));
 
-/// The variable that names the namespaces of drivers beside the usual ones.
+/// The environment variable with the namespaces of drivers, in addition to the usual ones.
 pub const DRIVER_NAMESPACES: &str = "VDO_DRIVER_NAMESPACES";
 
-/// All objects, in the order in which they are applied.
+/// All objects, in the order in which to apply them.
 pub fn objects() -> Vec<Object> {
     objects_with(&BTreeSet::new())
 }
 
-/// What one installation allows the operator beyond what every installation does.
+/// The additional permissions of the operator in one installation.
 #[derive(Clone, Debug, Default)]
 pub struct Allowed {
-    /// Namespaces in which it may adopt drivers, whatever their names.
+    /// Namespaces in which it can adopt drivers with any object names.
     pub namespaces: BTreeSet<String>,
-    /// Names of objects that it may write in the usual namespaces of drivers too, by kind.
+    /// Names of additional objects, by kind, that it can write in the usual namespaces of drivers.
     pub names: BTreeMap<String, BTreeSet<String>>,
-    /// Whether it may grant cloud controllers before 1.32 what they need: to read every Secret.
+    /// Whether it can grant cloud controllers before 1.32 the permission that they need: to read every
+    /// Secret.
     pub old_cloud_controllers: bool,
 }
 
-/// The same for an operator that may adopt drivers in these namespaces too.
+/// Like [`objects`], for an operator that can also adopt drivers in these namespaces.
 pub fn objects_with(more_namespaces: &BTreeSet<String>) -> Vec<Object> {
     objects_for(&Allowed { namespaces: more_namespaces.clone(), ..Allowed::default() })
 }
 
-/// The same with what one installation allows.
+/// Like [`objects`], with the additional permissions of one installation.
 pub fn objects_for(allowed: &Allowed) -> Vec<Object> {
     let mut all: Vec<Value> = api::crds()
         .into_iter()
@@ -67,7 +68,7 @@ pub fn objects_for(allowed: &Allowed) -> Vec<Object> {
     all.into_iter().map(Object).collect()
 }
 
-/// The namespaces beside the usual ones that a Deployment lets the operator adopt drivers in.
+/// The namespaces, in addition to the usual ones, in which a Deployment lets the operator adopt drivers.
 pub fn more_namespaces(deployment: &Deployment) -> BTreeSet<String> {
     let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let variables = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(|c| &c.env).flatten();
@@ -81,9 +82,9 @@ pub fn manifest() -> Result<String, YamlError> {
     to_yaml(&objects())
 }
 
-/// What takes the operator away and nothing else: its Deployment, its account and its rights. The
-/// drivers run on; the namespaces stay because the storage driver and the records are in them, and the
-/// definitions stay because deleting one deletes every object of its kind.
+/// The manifest to uninstall only the operator: its Deployment, its account and its permissions. The drivers
+/// keep running. The namespaces stay because they contain the storage driver and the records. The
+/// CustomResourceDefinitions stay because the deletion of one deletes every object of its kind.
 pub fn uninstall() -> Result<String, YamlError> {
     to_yaml(&uninstall_objects())
 }
@@ -106,7 +107,7 @@ fn uninstall_objects() -> Vec<Object> {
 }
 
 fn namespace(name: &str, level: &str) -> Value {
-    // The operator uses the host's network, which only the privileged level allows.
+    // The operator uses the host network, which only the privileged level allows.
     let level = if name == NAMESPACE { "privileged" } else { level };
     json!({
         "apiVersion": "v1", "kind": "Namespace",
@@ -119,8 +120,8 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     let labels_of_pods =
         json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/version": version});
-    // Preferences, not requirements: one node must be enough. Pods of the same release keep apart first, so
-    // that an upgrade does not end with both on the node that the surge pod chose.
+    // Preferences, not requirements: one node must be enough. Pods of the same release spread first.
+    // Otherwise an upgrade could end with both pods on the node that the surge pod chose.
     let apart = |weight: u8, labels: &Value| {
         json!({"weight": weight, "podAffinityTerm": {
             "labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname",
@@ -129,14 +130,14 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
     let mut variables = vec![
         json!({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
         json!({"name": "VDO_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}),
-        // On the tmpfs that every container has: a volume for it would make `kubectl drain` refuse.
+        // Every container has this tmpfs. With a volume for the socket, `kubectl drain` would refuse.
         json!({"name": "VDO_SOCKET", "value": "/dev/shm/vdo.sock"}),
     ];
     if !more_namespaces.is_empty() {
         let more: Vec<&str> = more_namespaces.iter().map(String::as_str).collect();
         variables.push(json!({"name": DRIVER_NAMESPACES, "value": more.join(",")}));
     }
-    // No port: pods on the network of one node would take it from each other.
+    // The probes use no port: pods on the host network of one node would compete for it.
     let probe = |question: &str, period: u32| {
         json!({
             "exec": {"command": ["vdo", "probe", question]},
@@ -149,7 +150,7 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": labels},
-            // A new version that does not become ready replaces no pod that is.
+            // A new version that does not become ready replaces no ready pod.
             "strategy": {
                 "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
             },
@@ -181,8 +182,8 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
                         "env": variables,
                         "livenessProbe": probe("live", 20),
                         "readinessProbe": probe("ready", 10),
-                        // Working sets measured with 5,000 nodes and 20,000 volumes: 93 MiB, and 288 MiB with every
-                        // volume faulty. The limit is more than twice that; see docs/benchmarks.md.
+                        // Working sets measured with 5,000 nodes and 20,000 volumes: 93 MiB, and 288 MiB
+                        // with every volume faulty. The limit is more than twice that; see docs/benchmarks.md.
                         "resources": {
                             "requests": {"cpu": "10m", "memory": "128Mi"},
                             "limits": {"memory": "640Mi"},

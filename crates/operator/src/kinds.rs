@@ -1,11 +1,11 @@
-//! The kinds of objects that the drivers consist of.
+//! The kinds of the drivers' objects.
 
 use std::sync::LazyLock;
 
 use kube::api::{ApiResource, GroupVersionKind};
 use plan::ObjectId;
 
-/// The kinds of object a driver is made of, and whether they live in namespaces.
+/// The kinds of the drivers' objects, and whether they are namespaced.
 pub(crate) static KINDS: LazyLock<Vec<(ApiResource, bool)>> = LazyLock::new(|| {
     let kind = |group: &str, version: &str, kind: &str, plural: &str, namespaced: bool| {
         let gvk = GroupVersionKind::gvk(group, version, kind);
@@ -43,18 +43,18 @@ pub(crate) static KINDS: LazyLock<Vec<(ApiResource, bool)>> = LazyLock::new(|| {
     ]
 });
 
-/// Kinds that not every cluster has: their objects are applied, and not watched.
+/// Kinds that not every cluster has. VDO applies their objects but does not watch them.
 pub(crate) static UNWATCHED: LazyLock<Vec<(ApiResource, bool)>> = LazyLock::new(|| {
     let gvk = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass");
     vec![(ApiResource::from_gvk_with_plural(&gvk, "volumesnapshotclasses"), false)]
 });
 
-/// Every kind of object a driver is made of.
+/// Every kind of the drivers' objects that VDO watches.
 pub fn all() -> impl Iterator<Item = ApiResource> {
     KINDS.iter().map(|(resource, _)| resource.clone())
 }
 
-/// Whether objects of this kind are applied and not watched.
+/// Whether VDO applies objects of this kind but does not watch them.
 pub(crate) fn is_unwatched(id: &ObjectId) -> bool {
     UNWATCHED.iter().any(|(r, _)| r.kind == id.kind && r.api_version == id.api_version)
 }

@@ -1,13 +1,13 @@
-//! Who writes: one pod of one installation of VDO.
+//! Elects the one pod that writes: one pod of one installation of VDO.
 //!
 //! ```text
 //!   Lease vdo, in the namespace of the installation      elects one of its pods
 //!   Lease vdo-leader, in kube-system                     belongs to one installation
 //! ```
 //!
-//! A pod writes only while it holds both. Earlier releases know the first Lease alone: a rolling upgrade
-//! or a rollback within one namespace never has two leaders. The second Lease names the installation that
-//! owns it. The owner changes only when an admin changes that name, or when its namespace is gone.
+//! A pod writes only while it holds both. Earlier releases know only the first Lease, so a rolling upgrade or
+//! a rollback within one namespace never has two leaders. The second Lease names the installation that owns
+//! it. The owner changes only when an admin changes that name, or when its namespace is gone.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ use runtime::{
 
 use crate::{probes::Probes, report::OperatorMetrics};
 
-/// How often a pod looks whether another installation still owns the cluster's Lease.
+/// How often a pod checks whether another installation still owns the cluster's Lease.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Both Leases, held.
+/// The leader, which holds both Leases.
 #[derive(Debug)]
 pub struct Leader {
     installation: Leadership,
@@ -38,7 +38,7 @@ impl Leader {
     /// the log name it.
     ///
     /// # Errors
-    /// If the times of the election do not fit.
+    /// If the durations of the election are inconsistent.
     pub async fn elected(
         client: &Client,
         namespace: &str,
@@ -55,8 +55,8 @@ impl Leader {
             let installation = own.lead().await;
             let cluster = tokio::select! {
                 biased;
-                // Another pod of the installation leads now, and the cluster's Lease is its to take. This
-                // one has written nothing yet: it waits for its turn again.
+                // Another pod of the installation leads now, and can acquire the cluster's Lease. This pod
+                // has written nothing yet, so it waits for the Lease again.
                 () = installation.lost() => {
                     tracing::warn!("the lease of the installation was lost: waiting for it again");
                     probes.installation.pass();
@@ -71,12 +71,12 @@ impl Leader {
         }
     }
 
-    /// Holds while this pod leads.
+    /// A mandate that holds while this pod leads.
     pub fn mandate(&self) -> Mandate {
         self.installation.mandate().and(self.cluster.mandate())
     }
 
-    /// Waits until this pod leads no more.
+    /// Waits until this pod no longer leads.
     pub async fn lost(&self) {
         tokio::select! {
             () = self.installation.lost() => {}
@@ -84,15 +84,15 @@ impl Leader {
         }
     }
 
-    /// Gives both Leases up, so that another pod of the installation leads at once.
+    /// Releases both Leases, so that another pod of the installation leads at once.
     pub async fn release(self) {
         self.cluster.release().await;
         self.installation.release().await;
     }
 }
 
-/// Reports which other installation owns the cluster's Lease, for as long as one does. Claims the Lease if
-/// the owner's namespace no longer exists.
+/// Reports which other installation owns the cluster's Lease, as long as one does. Claims the Lease if the
+/// owner's namespace no longer exists.
 async fn follow_owner(
     client: &Client,
     namespace: &str,
@@ -128,8 +128,8 @@ async fn follow_owner(
     }
 }
 
-/// Names this installation as the owner if the namespace of the recorded owner is gone. Its pod may still
-/// hold the Lease: the election waits until that has expired.
+/// Records this installation as the owner if the namespace of the recorded owner is gone. A pod of the former
+/// owner may still hold the Lease: the election waits until the Lease has expired.
 async fn claim_if_abandoned(
     client: &Client,
     leases: &Api<Lease>,
@@ -164,7 +164,7 @@ fn finding(owner: &str, namespace: &str) -> Finding {
         .build()
 }
 
-/// Cause and fix in one line.
+/// The cause and the fix in one line.
 fn sentence(finding: &Finding) -> String {
     let seen = finding.seen.as_deref().unwrap_or(&finding.title);
     format!("{}: {seen}. To hand over to this one: {}", finding.code, finding.remedy[0])

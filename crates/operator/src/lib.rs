@@ -1,4 +1,4 @@
-//! The operator: it observes the cluster and the vCenters, and acts on the plan that the crate `plan` decides.
+//! The operator: it observes the cluster and the vCenters, and executes the plan of the crate `plan`.
 //!
 //! ```text
 //!   Kubernetes API ─► cluster ─┐
@@ -7,23 +7,27 @@
 //!                                health_facts ─► the checks of `health`
 //! ```
 //!
-//! `engine` runs a round whenever something changed. It stores nothing in memory that a restart would miss. Nothing
-//! below it uses it, and `observe` uses neither `act` nor `report`.
+//! `engine` runs a round whenever something changed. It stores nothing in memory that a restart would miss.
+//! No other module uses `engine`, and `observe` uses neither `act` nor `report`.
 //!
-//! - `leadership` elects the pod that writes. `followed` selects the VDOConfig among those in the operator's namespace.
-//! - `rights` checks the operator's own permissions first. `allowed_namespaces` are the namespaces of the drivers.
-//! - `remediation` makes the repairs that are allowed. `unreadable` reports a VDOConfig that cannot be parsed.
-//! - `version` is the Kubernetes version while API servers differ. `probes` are the checks behind `/livez` and `/readyz`.
-//! - `applied` remembers how the last apply left each object, and `kinds` lists the kinds of the drivers' objects.
+//! - `leadership` elects the pod that writes. `followed` selects the VDOConfig among those in the operator's
+//!   namespace.
+//! - `rights` checks the operator's own permissions first. `allowed_namespaces` lists the namespaces of the
+//!   drivers.
+//! - `remediation` makes the allowed repairs. `unreadable` reports a VDOConfig that cannot be parsed.
+//! - `version` determines the Kubernetes version while API servers differ. `probes` contains the checks
+//!   behind `/livez` and `/readyz`.
+//! - `applied` remembers how the last apply left each object, and `kinds` lists the kinds of the drivers'
+//!   objects.
 //!
-//! For callers that look once, as `vdoctl` does:
+//! Other modules serve callers that read the cluster once, like `vdoctl`:
 //!
 //! ```text
 //!   one_shot          the same facts, collected once
-//!   proof             one vCenter verified, before anything is written
-//!   writing           a user's objects compared, then written all or not at all
+//!   proof             verifies one vCenter before anything is written
+//!   writing           compares a user's objects, then writes all or none of them
 //!   support           the support bundle, without any secret
-//!   install, alerts   what a user applies: `deploy/`
+//!   install, alerts   the manifests for users: `deploy/`
 //! ```
 
 pub mod act;

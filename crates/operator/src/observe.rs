@@ -1,4 +1,4 @@
-//! Gathers facts: from caches that watches keep filled, and from the vCenters.
+//! Gathers facts from the caches that watches keep filled, and from the vCenters.
 
 mod drivers;
 mod foreign_volumes;
@@ -43,7 +43,7 @@ use crate::{
     vcenters::Vcenters,
 };
 
-/// Looks around once. `None` if there is no VDOConfig to follow.
+/// Gathers all facts once. [`Observed::facts`] is `None` if there is no VDOConfig to follow.
 pub async fn observe(
     client: &Client,
     around: &Surroundings,
@@ -143,8 +143,8 @@ pub async fn observe(
     Ok(Observed { facts: Some(facts), ..observed })
 }
 
-/// The identity in CNS that stands in a record of another cluster, or in the status alone: both may have
-/// been restored from where the identity is still in use.
+/// The CNS cluster id from the record of another cluster, or from the status alone. Somebody may have
+/// restored either from a cluster that still uses the id.
 fn unproven(config: &VDOConfig, records: &Records, cluster: &str) -> Option<ClusterId> {
     let record = &records.csi;
     if record.is_of_another(cluster) {
@@ -156,15 +156,15 @@ fn unproven(config: &VDOConfig, records: &Records, cluster: &str) -> Option<Clus
     reported.map(|id| ClusterId { id, kept_by_driver: false })
 }
 
-/// What is known of the cluster's identity in CNS; see the fields of [`Facts`].
+/// The facts about the cluster's id in CNS; see the fields of [`Facts`].
 struct Identified {
     id: Result<Option<ClusterId>, String>,
     foreign_volumes: Result<Vec<String>, String>,
     ambiguous: Vec<String>,
 }
 
-/// The identity in CNS to be taken, and claims of others under it. Where neither the driver nor a record
-/// tells one, the volumes that are here do.
+/// The CNS cluster id to use, and foreign claims under it. If neither the driver nor a record has an id, the
+/// existing volumes determine it.
 async fn identified(
     stores: &Stores,
     vcenters: &mut Vcenters,
@@ -199,7 +199,7 @@ async fn identified(
     known(told, foreign_volumes)
 }
 
-/// The Secrets to pull images with, as far as they are beside the operator.
+/// The image pull Secrets that exist in the operator's namespace.
 async fn pull_secrets(
     client: &Client,
     namespace: &str,
@@ -219,7 +219,8 @@ async fn pull_secrets(
     Ok(found)
 }
 
-/// What drivers that are not on record are told, as long as it is not on record what ours are told.
+/// The configuration of drivers that are not on record. VDO reads it only while it has no record of its own
+/// driver's configuration.
 async fn in_use(
     client: &Client,
     config: &VDOConfig,
@@ -239,20 +240,20 @@ async fn in_use(
     Ok((in_use, cluster_id))
 }
 
-/// What was seen: facts for the VDOConfig that is followed, and all vCenters in the operator's namespace.
-/// They are verified whether a VDOConfig names them or not.
+/// The observed facts: for the VDOConfig that VDO follows, and for all vCenters in the operator's namespace.
+/// VDO verifies a vCenter even if no VDOConfig names it.
 pub struct Observed {
-    /// None without a VDOConfig to follow.
+    /// `None` without a VDOConfig to follow.
     pub facts: Option<Facts>,
-    /// By namespace and name of their VsphereCloudConfig.
+    /// The vCenters by namespace and name of their VsphereCloudConfig.
     pub vcenters: BTreeMap<(String, String), Vcenter>,
-    /// Whether something could not be read that may be readable soon; nobody tells when.
+    /// Whether a read failed that may succeed soon. No watch reports when it does.
     pub unsure: bool,
-    /// The VDOConfig that would be followed and cannot be read.
+    /// The VDOConfig that VDO would follow, but cannot read.
     pub unreadable: Option<Spoilt>,
-    /// The CompatibilityConfig that is followed.
+    /// The CompatibilityConfig that VDO follows.
     pub compatibility: Option<CompatibilityConfig>,
-    /// The VDOConfig that is followed, if that is not on record yet.
+    /// The VDOConfig that VDO follows, if that is not on record yet.
     pub new: Option<FollowedConfig>,
     /// The other VDOConfigs in the operator's namespace.
     pub rivals: Vec<Rival>,
@@ -263,8 +264,8 @@ pub(crate) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
     drivers::find(stores).workloads
 }
 
-/// The VDOConfig in the operator's namespace that is followed, and the others. One that cannot be read is
-/// replaced by no other: its spec is not known, and what runs is left alone.
+/// The VDOConfig in the operator's namespace that VDO follows, and the others. No other VDOConfig replaces
+/// one that VDO cannot read: its spec is unknown, so VDO leaves the running drivers alone.
 fn choose(
     stores: &Stores,
     recorded: Option<&FollowedConfig>,
@@ -288,7 +289,7 @@ fn choose(
     (chosen, rivals.collect())
 }
 
-/// The namespaces of drivers that were adopted, by what is on record.
+/// The namespaces of adopted drivers, from the records.
 pub async fn recorded_namespaces(
     client: &Client,
     namespace: &str,
@@ -298,8 +299,8 @@ pub async fn recorded_namespaces(
     Ok(names.map(|names| names.namespace).collect())
 }
 
-/// The names that the operator writes only in this cluster, by kind: those of objects on record, and of
-/// the Secrets to pull images with.
+/// The names that the operator writes in this cluster only, by kind: those of objects on record, and of the
+/// image pull Secrets.
 pub async fn names_in_use(
     client: &Client,
     namespace: &str,
@@ -313,7 +314,7 @@ pub async fn names_in_use(
     }
     let configs = Api::<VDOConfig>::namespaced(client.clone(), namespace);
     let configs = match configs.list(&ListParams::default()).await {
-        // Not defined yet.
+        // The CRD is not installed yet.
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
         configs => configs?.items,
     };
@@ -324,7 +325,8 @@ pub async fn names_in_use(
     Ok(names)
 }
 
-/// The records. One that does not parse is no permission to forget: it is named, and nothing is done.
+/// The records. VDO must not forget a record that does not parse: the result names it, and VDO takes no
+/// action.
 pub(crate) async fn records(
     client: &Client,
     namespace: &str,

@@ -1,5 +1,5 @@
-//! The facts of the operator, gathered once, with the rights of whoever asks: what `vdoctl plan` and
-//! the operator decide upon is the same.
+//! Collects the operator's facts once, with the permissions of the current user. So `vdoctl plan` and the
+//! operator decide on the same facts.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -25,11 +25,11 @@ use crate::{
     vcenters::Vcenters,
 };
 
-/// Patience for a release to become healthy: as the operator's by default. It only matters for what
-/// is under way.
+/// The timeout for a release to become healthy, the same as the operator's default. It matters only for a
+/// rollout in progress.
 const TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
 
-/// Why there are no facts.
+/// The reason why there are no facts.
 #[derive(Debug, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
@@ -48,15 +48,14 @@ pub enum Error {
     Slow { within: Duration, source: tokio::time::error::Elapsed },
 }
 
-/// What was seen.
+/// The collected facts and observations.
 pub struct Seen {
     /// None without a VDOConfig.
     pub facts: Option<Facts>,
     /// By namespace and name of their VsphereCloudConfig.
     pub vcenters: BTreeMap<(String, String), Vcenter>,
-    /// The cluster.
     pub around: Surroundings,
-    /// The drivers' workloads, by whoever installed them.
+    /// The drivers' workloads, whether VDO manages them or not.
     pub workloads: BTreeMap<ObjectId, Workload>,
 }
 
@@ -99,7 +98,7 @@ pub async fn look(
         )
         .await
         .context(ClusterSnafu)?;
-        // What ended while this was observed is not in it yet: it is observed once more.
+        // A probe that ended during this observation is not part of it yet, so VDO observes once more.
         let tried = vcenters.all_tried() && !catalogs.is_fetching();
         let late = !tried && tokio::time::timeout_at(end, news.changed()).await.is_err();
         if late || (tried && settled) {
@@ -113,7 +112,8 @@ pub async fn look(
     }
 }
 
-/// A watch that is refused is tried again for ever; whoever looks once wants to know at once.
+/// Checks the permissions first: a watch retries a refused request forever, but a one-time look must fail at
+/// once.
 async fn may_read(client: &Client, namespace: &str) -> Result<(), Error> {
     let ours = ["VDOConfig", "VsphereCloudConfig", "CompatibilityConfig"].map(|kind| {
         let gvk = kube::api::GroupVersionKind::gvk(api::GROUP, "v1alpha1", kind);

@@ -26,12 +26,12 @@ use runtime::{
 };
 use tokio::time::Instant;
 
-/// How long a step of a round may take: a request to the API server that is slow in every way, and the
-/// longest question to a vCenter within a round.
+/// The longest step of a round: the slowest possible request to the API server, and the longest request to a
+/// vCenter within a round.
 pub const LIMIT: Duration = LONGEST_REQUEST.saturating_add(Duration::from_mins(3));
-/// How long a watch may be interrupted: longer than an API server takes to restart.
+/// How long a watch can be interrupted: longer than an API server takes to restart.
 const INTERRUPTED: Duration = Duration::from_mins(2);
-/// How often interruptions are looked at.
+/// How often the operator checks for interrupted watches.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The checks of an instance, whether or not it leads.
@@ -43,11 +43,11 @@ pub struct Probes {
     pub permissions: Check,
     /// Whether the election works.
     pub lease: Check,
-    /// Whether the cluster is this installation's.
+    /// Whether this installation owns the cluster.
     pub installation: Check,
 }
 
-/// The checks of the leader.
+/// The additional checks of the leader.
 #[derive(Clone, Debug)]
 pub struct LeaderProbes {
     pub(crate) progress: Watchdog,
@@ -57,7 +57,7 @@ pub struct LeaderProbes {
 }
 
 impl Probes {
-    /// Registers the checks. `limit`: how long a step of a round may take.
+    /// Registers the checks. `limit` is the longest time that a step of a round can take.
     pub fn register(live: &Checks, ready: &Checks, limit: Duration) -> Self {
         let installation =
             ready.register("installation", "the cluster's lease has not been read yet");
@@ -81,12 +81,12 @@ impl Probes {
     }
 }
 
-/// The watches that are interrupted at present. Cheap to clone; all clones are one.
+/// The currently interrupted watches. Clones are cheap and share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interruptions(Arc<Mutex<BTreeMap<String, (Instant, String)>>>);
 
 impl Interruptions {
-    /// Notes what became of a watch: an error, or an event.
+    /// Notes the result of a watch: an error, or `None` for an event.
     pub(crate) fn note(&self, watch: &str, error: Option<&watcher::Error>) {
         let mut interrupted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match error {
@@ -98,7 +98,7 @@ impl Interruptions {
         }
     }
 
-    /// The watches that have been interrupted for too long, and why.
+    /// The watches that have been interrupted for too long, with the reason.
     fn too_long(&self) -> Vec<String> {
         let interrupted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let late = interrupted.iter().filter(|(_, (since, _))| since.elapsed() >= INTERRUPTED);

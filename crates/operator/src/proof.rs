@@ -1,5 +1,5 @@
-//! Trying a vCenter before anything is written down about it: whether it answers, is the right one,
-//! accepts user and password, and what there is to choose from.
+//! Verifies a vCenter before anything is written about it: whether it answers, is the right one, and accepts
+//! the user and the password. Also lists the inventory to choose from.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::{
     vcenters::{Wanted, connect},
 };
 
-/// How long the inventory may take to be read.
+/// The timeout for reading the inventory.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Why a vCenter cannot be used as it is described.
+/// The reason why the described vCenter cannot be used.
 #[derive(Debug, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
@@ -36,37 +36,33 @@ pub enum Error {
     Slow { source: tokio::time::error::Elapsed },
 }
 
-/// What was found.
+/// The properties of a verified vCenter.
 #[derive(Clone, Debug)]
 pub struct Proof {
-    /// What the vCenter says about itself.
+    /// The vCenter's own description.
     pub about: AboutInfo,
-    /// Its datacenters by inventory path without the leading slash, which is their name where they
-    /// are in no folder.
+    /// The inventory paths of the datacenters without the leading slash. For a datacenter outside of a
+    /// folder, that is its name.
     pub datacenters: Vec<String>,
-    /// How many clusters there are.
+    /// The number of clusters.
     pub clusters: usize,
-    /// Its datastores.
     pub datastores: Vec<Store>,
-    /// Tag categories that could be zones or regions, with the tags that are attached to datacenters,
-    /// clusters or hosts.
+    /// Tag categories that can serve as zones or regions, with their tags on datacenters, clusters or hosts.
     pub categories: BTreeMap<String, Vec<String>>,
 }
 
-/// A datastore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// Its name.
     pub name: String,
-    /// `VMFS`, `NFS`, `vsan`.
+    /// `VMFS`, `NFS` or `vsan`.
     pub kind: String,
-    /// Its url, as storage configuration names it.
+    /// The URL, as storage configuration names it.
     pub url: String,
     /// Whether several hosts mount it.
     pub shared: bool,
 }
 
-/// Tries a vCenter. One login, logged out again at the end.
+/// Verifies a vCenter with one login, and logs out at the end.
 pub async fn prove(wanted: &Wanted, build: BuildInfo) -> Result<Proof, Error> {
     let Wanted { spec, ca_bundle, credential, .. } = wanted;
     let client = connect(spec, ca_bundle.as_ref(), credential, build).await?;
@@ -76,7 +72,7 @@ pub async fn prove(wanted: &Wanted, build: BuildInfo) -> Result<Proof, Error> {
 }
 
 async fn look(client: &vsphere::Client, wanted: &Wanted) -> Result<Proof, Error> {
-    // All datacenters: those that were named are looked for by hand, to say which others there are.
+    // Reads all datacenters, not only the named ones, so that the error can list the existing ones.
     let selection = Selection::new()
         .datacenter_folders()
         .clusters(&[Cluster::IDENTITY])
@@ -109,7 +105,7 @@ async fn look(client: &vsphere::Client, wanted: &Wanted) -> Result<Proof, Error>
         }
     }
     let about = client.about().map_err(Arc::new)?;
-    // Tags are a help, not a need: a user without the right to read them may still go on.
+    // Tags are optional: a user who lacks the privilege to read them can continue.
     let categories = zones(client, &places).await.unwrap_or_default();
     Ok(Proof { about, datacenters, clusters, datastores, categories })
 }
@@ -141,7 +137,7 @@ async fn zones(
     Ok(categories)
 }
 
-/// A vCenter to look at, as `vdoctl doctor` does, connected to or not.
+/// A vCenter for `vdoctl doctor` to check, whether or not the connection succeeds.
 pub async fn target(name: &str, wanted: &Wanted, build: BuildInfo) -> Target {
     let Wanted { spec, ca_bundle, credential, .. } = wanted;
     Target {
@@ -155,8 +151,8 @@ pub async fn target(name: &str, wanted: &Wanted, build: BuildInfo) -> Target {
     }
 }
 
-/// What connecting to a vCenter takes that is described by objects of a user, some of which may not be
-/// in the cluster yet; or a sentence on what is missing.
+/// Collects everything that a connection to a vCenter needs. The user's objects describe the vCenter, and
+/// some of them may not be in the cluster yet. The error is a sentence about the missing part.
 pub async fn wanted(
     client: Option<&kube::Client>,
     objects: &[Object],

@@ -1,15 +1,15 @@
-//! Carries out repairs: those `spec.remediation` allows by itself, others when somebody asks.
+//! Makes repairs: VDO makes those that `spec.remediation` allows by itself, and others on request.
 //!
 //! ```text
-//!   findings ─► health::repair ─► proposals ─► carry_out ─► node, workload, features, webhook, machine
+//!   findings ─► health::repair ─► proposals ─► carry_out ─► node, workload, features, webhook, vm
 //!                                    │             │
-//!                           Mending: which,        └─► ledger: what was before ─► undo
+//!                        remediator: which,        └─► history: the previous state ─► undo
 //!                           when, how many
 //! ```
 //!
-//! None of them can lose data: what a repair rests upon is looked at again right before it is made, and
-//! a change that somebody else makes at the same moment wins. What was there before is kept in a
-//! ConfigMap first, each repair is told by an event, and one that failed is not tried again at once.
+//! No repair can lose data. VDO checks the preconditions of a repair again right before making it, and a
+//! concurrent change by somebody else wins. VDO first records the previous state in a ConfigMap, reports each
+//! repair with an event, and retries a failed repair only after a pause.
 
 mod features;
 mod history;
@@ -39,7 +39,7 @@ pub use self::{
 };
 use crate::webhook_certificates;
 
-/// Why a repair could not be made or taken back.
+/// The reason why VDO could not make or roll back a repair.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
@@ -83,18 +83,17 @@ pub enum Error {
     Certificate { source: webhook_certificates::Error },
 }
 
-/// With what repairs are made.
+/// The clients that repairs are made with.
 pub struct Hands {
-    /// The cluster.
     pub cluster: Client,
-    /// The operator's namespace, where what was before is kept. Without one nothing is kept, and nothing
-    /// can be taken back.
+    /// The operator's namespace, where VDO records the previous state. Without one, VDO records nothing and
+    /// can roll back nothing.
     pub home: Option<String>,
     /// Sessions with vCenters, by the name of their VsphereCloudConfig.
     pub vcenters: BTreeMap<String, vsphere::Client>,
 }
 
-/// What could be repaired, of one code or of all. Touches nothing.
+/// Lists the possible repairs, of one code or of all. Changes nothing.
 pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
     let examination = Examination::of(facts);
     let mut proposals = health::repair::propose(&examination, &Remediation::default());
@@ -102,11 +101,12 @@ pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
     proposals
 }
 
-/// Makes one repair. Made twice, it changes nothing the second time.
+/// Makes one repair. It is idempotent.
 ///
 /// # Errors
-/// If it is not for VDO to make, if what it rests upon has changed, or if somebody refuses it. Nothing is
-/// changed then, except that a webhook may already trust a certificate that does not exist yet.
+/// Fails if VDO does not make this kind of repair, if its preconditions no longer hold, or if the API server
+/// or vCenter refuses it. Nothing has changed then, with one exception: a webhook can already trust a
+/// certificate that does not exist yet.
 pub async fn carry_out(hands: &Hands, proposal: &Proposal) -> Result<(), Error> {
     if let Some(reason) = &proposal.refused {
         return RefusedSnafu { reason }.fail();
@@ -140,10 +140,11 @@ pub async fn carry_out(hands: &Hands, proposal: &Proposal) -> Result<(), Error> 
             keep(Value::Null).await?;
             features::add(&hands.cluster, namespace, features).await
         }
-        // Never proposed without a refusal.
+        // `health::repair` always refuses this proposal.
         Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no rights" }.fail(),
     };
-    // What was not made is not on record; of a machine nobody knows whether vCenter did it after all.
+    // A failed repair leaves no record. The exception is a VM: nobody knows whether vCenter changed it after
+    // all.
     let unsure = matches!(proposal.repair, Repair::SetDiskUuid { .. });
     if made.is_err() && !unsure {
         history.forget(&proposal.id()).await?;
@@ -151,18 +152,19 @@ pub async fn carry_out(hands: &Hands, proposal: &Proposal) -> Result<(), Error> 
     made
 }
 
-/// What was repaired, by the id of the proposal.
+/// The recorded repairs, by the id of the proposal.
 ///
 /// # Errors
-/// If the record cannot be read.
+/// Fails if the record cannot be read.
 pub async fn made(hands: &Hands) -> Result<BTreeMap<String, Entry>, Error> {
     History::of(hands).read().await.context(KubernetesSnafu)
 }
 
-/// Takes a repair back that is on record. What changed since by other hands stays as it is.
+/// Rolls back a recorded repair. Objects that somebody else changed since then stay as they are.
 ///
 /// # Errors
-/// If there is no such record, if there is nothing to take back, or if somebody refuses.
+/// Fails if there is no such record, if there is nothing to roll back, or if the API server or vCenter
+/// refuses the change.
 pub async fn undo(hands: &Hands, id: &str) -> Result<(), Error> {
     let history = History::of(hands);
     let entries = history.read().await.context(KubernetesSnafu)?;

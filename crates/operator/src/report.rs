@@ -1,4 +1,4 @@
-//! Says what is: status, events and metrics, all from the same plan and findings.
+//! Writes the status, the events and the metrics, all from the same plan and findings.
 
 mod compatibility;
 mod deletion_outcome;
@@ -32,7 +32,7 @@ pub use self::{
     vcenter::report as vcenters,
 };
 
-/// Writes what changed since the last report. Returns whether anything did.
+/// Writes the changes since the last report. Returns whether there were any.
 pub async fn report(
     client: &Client,
     recorder: &Recorder,
@@ -64,8 +64,8 @@ pub async fn report(
     Ok(true)
 }
 
-/// Goes on if the API server took the status of one object amiss: the others have theirs, and the drivers
-/// do not wait for it. One that does not answer is another matter.
+/// Ignores that the API server refused the status of one object: the others have theirs, and the drivers do
+/// not wait for it. Returns other errors, for example of an API server that does not answer.
 fn unless_refused<K>(
     written: Result<K, kube::Error>,
     namespace: &str,
@@ -83,7 +83,7 @@ fn unless_refused<K>(
     }
 }
 
-/// One event for each condition that changed its answer.
+/// One event for each condition whose status changed.
 fn events(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<Event> {
     let answer = |status: &api::VDOConfigStatus, kind: &str| {
         api::condition::get(&status.conditions, kind).map(|c| c.status.clone())
@@ -99,7 +99,7 @@ fn events(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<Ev
                 type_: if bad { EventType::Warning } else { EventType::Normal },
                 reason: now.reason.clone(),
                 note: Some(format!("{} is {}: {}", now.type_, now.status, now.message)),
-                // Events that agree in all but the text are told as one.
+                // Kubernetes merges events that differ only in their text.
                 action: now.type_.clone(),
                 secondary: None,
             }
@@ -107,7 +107,7 @@ fn events(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<Ev
         .collect()
 }
 
-/// One event for each kind of finding that appeared or was cured; none while it merely lasts.
+/// One event for each finding code that appeared or was cleared. None while a finding persists.
 fn findings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<Event> {
     let known = |status: &api::VDOConfigStatus, code: &str| {
         status.findings.iter().any(|finding| finding.code == code)
@@ -143,7 +143,7 @@ fn findings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<
     events
 }
 
-/// The API server takes no event longer than this.
+/// Shortens a text to the limit of the API server for events.
 fn shortened(mut text: String) -> String {
     const MOST: usize = 1000;
     if text.len() > MOST {

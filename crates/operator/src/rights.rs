@@ -1,9 +1,9 @@
-//! Whether the account the operator runs under may do what it cannot do without.
+//! Checks that the operator's account has the permissions it cannot work without.
 //!
-//! Somebody who changes only the image of an earlier VDO leaves its account in place. With that one
-//! some watches would never begin, and everybody would wait without being told for what. So before
-//! anything else the API server is asked what this account may do; while something is missing, that is
-//! said on every VDOConfig of the operator's namespace, as an event and in the log, and nothing is changed.
+//! A user who changes only the image of an earlier VDO keeps its account. With that account some watches
+//! would never start, and the operator would wait without reporting why. So the operator asks the API server
+//! for its permissions before anything else. While one is missing, the operator changes nothing. It reports
+//! the missing permissions on every VDOConfig in its namespace, as an event and in the log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,13 +35,13 @@ use serde_json::json;
 
 use crate::{allowed_namespaces, kinds};
 
-/// How often it is asked again whether the rights are there by now.
+/// How often the operator checks the permissions again.
 const AGAIN: Duration = Duration::from_secs(15);
 
-/// What a cache needs.
+/// The verbs that a cache needs.
 const WATCH: [&str; 2] = ["list", "watch"];
 
-/// A right the operator cannot work without.
+/// A permission that the operator cannot work without.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
     group: String,
@@ -49,7 +49,7 @@ struct Right {
     verb: &'static str,
     /// Empty for the whole cluster.
     namespace: String,
-    /// The one object it is needed for; empty for all.
+    /// The name of the single object that needs it. Empty for all objects.
     name: &'static str,
 }
 
@@ -65,7 +65,7 @@ impl std::fmt::Display for Right {
     }
 }
 
-/// What has to be watched before the first round, and where it is reported.
+/// The permissions to start the watches of the first round, and to report.
 fn needed(home: &str, more_namespaces: &BTreeSet<String>) -> Vec<Right> {
     let mut all = Vec::new();
     let mut need = |group: &str, resource: &str, verbs: &[&'static str], namespace: &str| {
@@ -123,8 +123,8 @@ fn allows(rules: &[ResourceRule], right: &Right) -> bool {
     })
 }
 
-/// What this account lacks. Nothing, where the API server cannot tell everything: then the watches
-/// will show it.
+/// The permissions that this account lacks. Empty if the API server cannot list all rules: the watches then
+/// show what is missing.
 async fn missing(
     client: &Client,
     home: &str,
@@ -134,7 +134,7 @@ async fn missing(
     let mut rules: BTreeMap<String, SubjectRulesReviewStatus> = BTreeMap::new();
     let mut missing_privileges = Vec::new();
     for right in needed(home, more_namespaces) {
-        // What holds in the whole cluster holds in every namespace.
+        // A permission in the whole cluster holds in every namespace.
         let place = if right.namespace.is_empty() { home } else { &right.namespace };
         if !rules.contains_key(place) {
             let review = SelfSubjectRulesReview {
@@ -155,8 +155,9 @@ async fn missing(
     Ok(missing_privileges)
 }
 
-/// Returns once the account may do what the operator cannot do without. Until then it tells whoever
-/// can be told, and changes nothing. `more_namespaces`: where drivers may be beside the usual namespaces.
+/// Returns once the account has the permissions that the operator cannot work without. Until then it reports
+/// the missing ones wherever it can, and changes nothing. `more_namespaces` can contain drivers, in addition
+/// to the usual namespaces.
 pub async fn wait(
     client: &Client,
     home: &str,
@@ -185,7 +186,7 @@ pub async fn wait(
                     tracing::warn!(error = error_chain(&error), "the VDOConfig could not be told");
                 }
             }
-            // Somebody may have forbidden the question; the watches will show what is missing.
+            // A policy may forbid the review. The watches then show what is missing.
             Err(kube::Error::Api(status)) if status.code == 403 => return,
             Err(error) => {
                 working.fail(error_chain(&error));
@@ -211,8 +212,8 @@ fn finding(home: &str, missing_privileges: &[Right]) -> Finding {
         .build()
 }
 
-/// What is wrong and what to do, in one sentence.
-/// `elsewhere`: only where adopted drivers are.
+/// The cause and the fix in one sentence. `elsewhere`: permissions are missing only in namespaces of adopted
+/// drivers.
 fn sentence(finding: &Finding, elsewhere: bool) -> String {
     let seen = finding.seen.as_deref().unwrap_or(&finding.title);
     let remedy =
@@ -220,8 +221,8 @@ fn sentence(finding: &Finding, elsewhere: bool) -> String {
     format!("{}: {seen}; nothing is changed until you {remedy}", finding.code)
 }
 
-/// Writes it where an admin looks. Fields an older definition does not know are left out by the API
-/// server; the message of each driver is in all of them.
+/// Writes the finding where an admin looks. The API server drops fields that an older
+/// CustomResourceDefinition does not have, but every version has the message of each driver.
 async fn tell(
     client: &Client,
     home: &str,
@@ -261,7 +262,7 @@ async fn tell(
     Ok(())
 }
 
-/// An event of the old kind: the account of an earlier VDO may write no other.
+/// Publishes a core/v1 event: the account of an earlier VDO lacks the permission to write newer ones.
 async fn event(client: &Client, config: &VDOConfig, home: &str, text: &str) {
     let now = Time(Timestamp::now());
     let event = Event {

@@ -1,10 +1,9 @@
-//! What helps to help: objects, events, logs and versions of everything VDO has to do with, without any
-//! secret.
+//! Collects the support bundle: objects, events, logs and versions of everything that VDO works with, without
+//! any secret.
 //!
-//! Secrets are kept out three times over: they are not collected (of a Secret only the names of its
-//! keys are), fields, lines and flags that usually hold them are emptied, and whatever any Secret of the
-//! namespaces concerned holds is looked for in every text, in plain and in the usual encodings, and
-//! replaced.
+//! Three measures keep secrets out. VDO does not collect them: of a Secret, it lists only the names of the
+//! keys. It empties fields, lines and flags that usually hold secrets. It searches every text for the values
+//! of all Secrets in the namespaces concerned, in plain text and in the usual encodings, and replaces them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,25 +17,25 @@ use plan::names;
 use redaction::{REDACTED, SecretValue, SecretValues, is_secret_name, redact_text};
 use serde_json::{Value, json};
 
-/// Lines of each log.
+/// Limit of lines per log.
 const LINES: i64 = 5000;
-/// Bytes of each log.
+/// Limit of bytes per log.
 const BYTES: i64 = 4 << 20;
-/// Logs that are read at once.
+/// The number of logs that VDO reads concurrently.
 const AT_ONCE: usize = 16;
 
-/// A file of the bundle.
+/// A file of the support bundle.
 #[derive(Clone, Debug)]
 pub struct File {
     /// Its path in the archive.
     pub path: String,
-    /// What is in it.
     pub text: String,
-    /// Whether it only says why nothing could be read. What does not exist was read.
+    /// True if `text` only reports why VDO could not read it. An object that does not exist counts as read.
     pub unreadable: bool,
 }
 
-/// Everything there is, redacted. What cannot be read is said in its place, and stops nothing.
+/// Collects all files, redacted. A file that cannot be read contains the reason instead, and the others
+/// follow.
 pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
     let mut allowed_namespaces: BTreeSet<&str> = crate::allowed_namespaces::all().collect();
     allowed_namespaces.insert(namespace);
@@ -54,13 +53,14 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
         }
         files.extend(logs(client, home).await);
     }
-    // A driver may be told to read credentials elsewhere.
+    // The configuration of a driver can point to credentials in another namespace.
     let settings = files.iter().filter(|file| file.path.ends_with("/configmaps.json"));
     let elsewhere: BTreeSet<String> = settings.flat_map(|file| named(&file.text)).collect();
     allowed_namespaces.extend(elsewhere.iter().map(String::as_str));
     let secrets = secrets(client, &allowed_namespaces).await;
     if !secrets.all_known {
-        // What a Secret holds may stand anywhere in these, and nobody knows what to look for.
+        // The value of a Secret can occur anywhere in these texts, and VDO does not know all values to search
+        // for.
         for file in files.iter_mut().filter(|file| !file.unreadable && is_free_text(&file.path)) {
             LEFT_OUT.clone_into(&mut file.text);
         }
@@ -72,13 +72,13 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
     files
 }
 
-/// The namespaces that a driver's settings name for Secrets, in either of their formats, inside of
-/// whatever they stand in.
+/// The namespaces that a driver's configuration names for Secrets. It finds both configuration formats, at
+/// any nesting depth.
 fn named(text: &str) -> impl Iterator<Item = String> {
     let keys = ["secretNamespace", "secret-namespace"];
     keys.into_iter().flat_map(|key| text.split(key).skip(1)).filter_map(|after| {
         let rest = after.trim_start_matches([' ', ':', '=', '"', '\'', '\\']);
-        // A text about the key is no setting.
+        // Text that mentions the key is not a setting.
         let (between, is_name) = (&after[..after.len() - rest.len()], |c: char| {
             c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
         });
@@ -87,7 +87,7 @@ fn named(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// What stands in place of texts that could not be searched for secrets.
+/// Replaces texts that VDO could not search for secrets.
 pub const LEFT_OUT: &str =
     "(left out: not every Secret may be read, so nobody knows what to remove here)\n";
 
@@ -100,7 +100,7 @@ fn is_free_text(path: &str) -> bool {
 
 type Group = (&'static str, &'static str);
 
-/// Of the whole cluster.
+/// Cluster-wide kinds.
 const KINDS: [(Group, &str, &str); 8] = [
     ((api::GROUP, "v1alpha1"), "VDOConfig", "vdoconfigs"),
     ((api::GROUP, "v1alpha1"), "VsphereCloudConfig", "vspherecloudconfigs"),
@@ -112,7 +112,7 @@ const KINDS: [(Group, &str, &str); 8] = [
     (("storage.k8s.io", "v1"), "VolumeAttachment", "volumeattachments"),
 ];
 
-/// Of the namespaces of the operator and the drivers.
+/// Kinds in the namespaces of the operator and the drivers.
 const NAMESPACED_KINDS: [(Group, &str, &str); 6] = [
     (("apps", "v1"), "Deployment", "deployments"),
     (("apps", "v1"), "DaemonSet", "daemonsets"),
@@ -145,7 +145,7 @@ async fn list(client: &Client, resource: &ApiResource, namespace: Option<&str>) 
     }
 }
 
-/// An object without what usually holds secrets, or is only long.
+/// Removes the parts of an object that usually hold secrets, or are only long.
 fn harmless(mut object: DynamicObject) -> Value {
     object.metadata.managed_fields = None;
     if let Some(annotations) = &mut object.metadata.annotations {
@@ -156,8 +156,8 @@ fn harmless(mut object: DynamicObject) -> Value {
     value
 }
 
-/// Empties values whose name says that they are secret, at any depth: fields, environment variables,
-/// arguments after such a flag, and what stands beside such a name within a text.
+/// Empties values whose name marks them as secret, at any depth: fields, environment variables, arguments
+/// after such a flag, and values next to such a name within a text.
 fn blank(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -201,7 +201,7 @@ async fn logs(client: &Client, namespace: &str) -> Vec<File> {
         }
     }
     let api = &api;
-    // Thousands of nodes have thousands of pods.
+    // Thousands of nodes have thousands of pods, so VDO reads the logs concurrently.
     let read = stream::iter(wanted).map(|(pod, container, previous)| async move {
         let (text, unreadable) = log(api, &pod, &container, previous).await?;
         let which = if previous { ".previous" } else { "" };
@@ -211,8 +211,8 @@ async fn logs(client: &Client, namespace: &str) -> Vec<File> {
     read.buffered(AT_ONCE).filter_map(async |file| file).collect().await
 }
 
-/// The end of a log, or why it cannot be read, and whether that is so; none where there was no container
-/// before this one.
+/// The end of a log with `false`, or the reason why it is unreadable with `true`. None if the container has
+/// no previous instance.
 async fn log(api: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Option<(String, bool)> {
     let parameters = LogParams {
         container: Some(container.to_owned()),
@@ -222,21 +222,21 @@ async fn log(api: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Opti
         ..LogParams::default()
     };
     match api.logs(pod, &parameters).await {
-        // It may tell a password that no Secret holds any more.
+        // A log can contain a password that is no longer in any Secret.
         Ok(text) => Some((redact_text(whole_lines(&text)), false)),
-        // Most containers have never been restarted.
+        // Most containers never restarted.
         Err(_) if previous => None,
         Err(error) => Some((format!("(unreadable: {error})\n"), true)),
     }
 }
 
-/// A log without the line its limit cut through: half a secret would not be found.
+/// Drops a line that the size limit cut off: the redaction would not find half of a secret.
 fn whole_lines(text: &str) -> &str {
     let is_cut = i64::try_from(text.len()).is_ok_and(|length| length >= BYTES);
     if is_cut { text.rfind('\n').map_or("", |end| &text[..=end]) } else { text }
 }
 
-/// In `kube-system` there are many pods that are none of our business.
+/// `kube-system` contains many pods that have nothing to do with VDO.
 fn is_ours(pod: &Pod, namespace: &str) -> bool {
     namespace != names::KUBE_SYSTEM
         || pod.labels().get(names::PART_OF_LABEL).is_some_and(|part| part == names::PART_OF)
@@ -244,13 +244,13 @@ fn is_ours(pod: &Pod, namespace: &str) -> bool {
 }
 
 struct Secrets {
-    /// Whether each of them could be read.
+    /// Whether VDO could read all of them.
     all_known: bool,
     listing: File,
     values: SecretValues,
 }
 
-/// What Secrets there are, by name and keys; and what must not be found in any text.
+/// Lists the Secrets by name and keys, and collects the values that must not occur in any text.
 async fn secrets(client: &Client, allowed_namespaces: &BTreeSet<&str>) -> Secrets {
     let mut listing: BTreeMap<String, Value> = BTreeMap::new();
     let (mut hidden, mut all_known, mut unreadable) = (Vec::new(), true, true);

@@ -1,4 +1,4 @@
-//! A VDOConfig that cannot be read: it cannot carry a status, so an event on it says which field it is.
+//! Reports a VDOConfig that cannot be parsed. It cannot have a status, so an event on it names the field.
 
 use api::VDOConfig;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -9,7 +9,7 @@ use kube::{
     runtime::events::{Event, EventType, Recorder},
 };
 
-/// What cannot be read.
+/// A VDOConfig that cannot be parsed, and the error.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spoilt {
     object: Box<ObjectReference>,
@@ -17,18 +17,17 @@ pub struct Spoilt {
 }
 
 impl Spoilt {
-    /// This object, for this reason.
     pub fn of(object: ObjectReference, error: &str) -> Self {
         Self { object: Box::new(object), error: error.to_owned() }
     }
 }
 
-/// What was said last of what cannot be read: each thing is said once.
+/// The last report. The operator reports each error once.
 #[derive(Debug, Default)]
 pub struct Unreadable(Option<Spoilt>);
 
 impl Unreadable {
-    /// Says it, if it is news.
+    /// Publishes an event, if the error is new.
     pub async fn tell(&mut self, client: &Client, recorder: &Recorder, now: Option<&Spoilt>) {
         if self.0.as_ref() == now {
             return;
@@ -49,14 +48,14 @@ impl Unreadable {
             secondary: None,
         };
         if let Err(error) = recorder.publish(&event, object).await {
-            // It is said again in the next round.
+            // The next round reports it again.
             tracing::warn!(%error, "the event could not be written");
             self.0 = None;
         }
     }
 }
 
-/// The field that does not fit, and why.
+/// The field that cannot be parsed, and the reason.
 async fn field(client: &Client, object: &ObjectReference) -> Option<String> {
     let resource = ApiResource::erase::<VDOConfig>(&());
     let home = object.namespace.as_deref().unwrap_or_default();

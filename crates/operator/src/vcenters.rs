@@ -1,10 +1,10 @@
-//! The vCenters: for each VsphereCloudConfig one session and one inventory watch.
+//! The vCenter pool: one session and one inventory watch for each VsphereCloudConfig.
 //!
-//! A connection lives as long as its object and its Secret do not change. Credentials are tried once
-//! for each revision of the Secret: a wrong password is never tried again until somebody writes it, not by
-//! another operator either, which finds in the status that it was refused.
-//! What may pass (a vCenter that restarts, a right that is given later) is tried again with growing
-//! pauses, on the same session where there is one.
+//! A connection lasts until its VsphereCloudConfig or its Secret changes. VDO tries credentials once for each
+//! revision of the Secret. After a wrong password it never tries again until somebody writes the Secret.
+//! Another operator does not retry either, because it finds the refusal in the status. VDO retries temporary
+//! failures (a vCenter that restarts, a privilege that an admin grants later) with growing pauses, on the
+//! same session if there is one.
 
 pub(crate) mod pace;
 pub(crate) mod refusal;
@@ -29,28 +29,27 @@ use vsphere::{
 use self::pace::Answer;
 use crate::audit::{self, Audit, Question, Sights};
 
-/// After an audit, changes wait this long before they lead to another.
+/// The pause after an audit before changes lead to another one.
 const AUDIT_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// While something is wrong that only vCenter knows of, it is asked again after this time, then after
-/// twice that, and so on.
+/// The first pause before VDO asks again, while something is wrong that only vCenter can report. The pause
+/// doubles each time.
 const AMISS_AGAIN_AFTER: Duration = Duration::from_mins(1);
-/// What changes within this time is asked for together.
+/// VDO combines changes within this time into one audit.
 const AUDIT_SETTLES: Duration = Duration::from_millis(500);
 
-/// What a connection is made from. Two that are equal lead to the same connection.
+/// The inputs of a connection. Equal inputs lead to the same connection.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// How to reach it.
     pub spec: VsphereCloudConfigSpec,
-    /// Certificates to trust, if the spec names a bundle.
+    /// The CA certificates to trust, if the spec names a bundle.
     pub ca_bundle: Option<String>,
-    /// Whom to log in as.
     pub credential: Credential,
-    /// Stands for the credential: equal if and only if it is.
+    /// Identifies the credential: equal if and only if the credentials are equal.
     pub version: String,
-    /// The revision of the Secret it was read from.
+    /// The revision of the Secret that holds the credential.
     pub revision: String,
-    /// Why a login with this very Secret was refused, if one was: it is not tried again.
+    /// The reason why vCenter refused a login with this revision of the Secret, if it did. VDO does not try
+    /// it again.
     pub refused: Option<LoginRefusal>,
 }
 
@@ -61,48 +60,48 @@ impl PartialEq for Wanted {
     }
 }
 
-/// What is known of a vCenter at present.
+/// The current state of a vCenter.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// What came of trying.
+    /// The result of the last attempt.
     pub state: VcenterState,
-    /// Since when.
+    /// The time of the last change of `state`.
     pub since: Timestamp,
     /// The credential that vCenter accepted last, and its version.
     pub proven: Option<(Credential, String)>,
-    /// Whether vCenter accepted the last login of this very connection: the proven credential is then the
-    /// one it was made from. One that an earlier connection proved may be refused by now, or at this address.
+    /// Whether vCenter accepted the last login of this very connection. The proven credential is then the one
+    /// in the connection's inputs. vCenter can meanwhile refuse a credential that an earlier connection
+    /// proved, or refuse it at this address.
     pub accepted: bool,
     /// The inventory, while there is one.
     pub inventory: Option<Inventory>,
-    /// Why it is not verified, where something was tried.
+    /// The reason why the vCenter is not verified, if VDO tried.
     pub error: Option<Arc<vsphere::Error>>,
     /// The session, while there is one.
     pub client: Option<Client>,
-    /// What it answered when it was last asked for what is not watched.
+    /// The last answer to the questions that VDO does not watch.
     pub audit: Option<Arc<Audit>>,
 }
 
-/// What of an inventory changed since somebody last looked.
+/// Changes in an inventory since the last look.
 #[derive(Clone, Debug, Default)]
 pub struct Touches {
-    /// These machines.
+    /// The changed VMs.
     pub vms: BTreeSet<MoRef>,
-    /// Anything.
+    /// True if anything else changed.
     pub everything: bool,
 }
 
-/// All vCenters.
 #[derive(Debug)]
 pub struct Vcenters {
     build: BuildInfo,
     calls: Arc<dyn CallObserver>,
     connections: BTreeMap<String, Connection>,
-    /// Told when anything about any vCenter changed.
+    /// Notifies of any change to any vCenter.
     changed: Arc<watch::Sender<()>>,
-    /// Whose volumes are under an identity, as CNS said last.
+    /// The last answer of CNS about the owners of the volumes under a cluster id.
     pub(crate) asked: Option<Answer>,
-    /// The identity the volumes were made under, as CNS said last.
+    /// The last answer of CNS about the cluster id that the volumes were created under.
     pub(crate) inherited: Option<Answer>,
 }
 
@@ -116,7 +115,7 @@ struct Connection {
 }
 
 impl Vcenters {
-    /// None yet. `calls` is told of every call to any of them.
+    /// Creates an empty pool. `calls` observes every call to any vCenter.
     pub fn new(
         build: BuildInfo,
         changed: Arc<watch::Sender<()>>,
@@ -125,7 +124,7 @@ impl Vcenters {
         Self { build, calls, connections: BTreeMap::new(), changed, asked: None, inherited: None }
     }
 
-    /// Connects to what is wanted and not connected, and lets go of what is not wanted any more.
+    /// Opens the desired connections that are missing, and closes those that are no longer desired.
     pub fn follow(&mut self, wanted: BTreeMap<String, Wanted>) {
         self.connections.retain(|name, _| wanted.contains_key(name));
         for (name, wanted) in wanted {
@@ -139,7 +138,7 @@ impl Vcenters {
             }
             let before = self.connections.get(&name);
             let refused = wanted.refused.or_else(|| before?.refused_like(&wanted));
-            // What was proven before stays with the drivers until the new is proven too.
+            // The drivers keep the previously proven credential until vCenter accepts the new one.
             let proven = before.and_then(|connection| connection.known.borrow().proven.clone());
             let known = watch::Sender::new(Known {
                 state: VcenterState::Untried,
@@ -172,12 +171,11 @@ impl Vcenters {
         }
     }
 
-    /// What is known of one.
     pub fn known(&self, name: &str) -> Option<Known> {
         self.connections.get(name).map(|connection| connection.known.borrow().clone())
     }
 
-    /// The login that was refused at one, if it is not tried again.
+    /// The login that this vCenter refused, if VDO does not try it again.
     pub fn refused(&self, name: &str) -> Option<RefusedLogin> {
         let connection = self.connections.get(name)?;
         let reason = connection.refused()?;
@@ -186,13 +184,14 @@ impl Vcenters {
         Some(RefusedLogin { address, secret, reason: format!("{reason:?}") })
     }
 
-    /// What changed in one since this was last called.
+    /// The changes since the last call.
     pub fn touches(&self, name: &str) -> Touches {
         let touches = self.connections.get(name).map(|connection| &connection.touches);
         touches.map(|touches| std::mem::take(&mut *lock(touches))).unwrap_or_default()
     }
 
-    /// Tells one what to audit; it does so at once if that is news, and else at its own slow pace.
+    /// Sets the next audit question of a vCenter. A new question starts an audit at once; otherwise the slow
+    /// pace of audits continues.
     pub fn ask(&self, name: &str, question: Question) {
         let Some(connection) = self.connections.get(name) else { return };
         connection.question.send_if_modified(|before| {
@@ -204,12 +203,12 @@ impl Vcenters {
         });
     }
 
-    /// What one was made from.
+    /// The inputs of a connection.
     pub fn wanted(&self, name: &str) -> Option<&Wanted> {
         self.connections.get(name).map(|connection| &connection.wanted)
     }
 
-    /// Where the machine with this firmware uuid is.
+    /// Finds the vCenters that have a VM with this BIOS uuid.
     pub fn vm(&self, system_uuid: &str) -> NodeVm {
         let Ok(uuid) = system_uuid.parse() else {
             return NodeVm::Unknown("the node does not say its system uuid".into());
@@ -237,7 +236,7 @@ impl Vcenters {
         }
     }
 
-    /// Whether each has been tried.
+    /// Whether VDO has tried each vCenter.
     pub fn all_tried(&self) -> bool {
         let untried = |c: &Connection| matches!(c.known.borrow().state, VcenterState::Untried);
         !self.connections.values().any(untried)
@@ -248,7 +247,7 @@ impl Vcenters {
         self.connections.clear();
     }
 
-    /// Ends all sessions and waits until vCenter knows, for whoever ends with them.
+    /// Ends all sessions, and waits for the logouts. For a process that exits next.
     pub async fn leave_all(&mut self) {
         let clients = self.connections.values().filter_map(|c| c.known.borrow().client.clone());
         let clients: Vec<Client> = clients.collect();
@@ -262,20 +261,20 @@ impl Connection {
         self.known.borrow().error.as_deref().and_then(refusal::of)
     }
 
-    /// Why this credential was refused at this address, whatever else of the wish is another now.
+    /// The reason why vCenter refused this credential at this address, even if other inputs have changed.
     fn refused_like(&self, wanted: &Wanted) -> Option<LoginRefusal> {
         let (was, is) = (&self.wanted, wanted);
         let same = was.version == is.version && was.spec.vc_ip == is.spec.vc_ip;
         self.refused().filter(|_| same && was.revision == is.revision)
     }
 
-    /// Whether what was refused was written once more, as it is: it may be right by now.
+    /// Whether somebody wrote the refused Secret again, even unchanged: vCenter can accept it by now.
     fn is_to_try_again(&self, wanted: &Wanted) -> bool {
         self.wanted.revision != wanted.revision && self.refused().is_some()
     }
 }
 
-/// Where a connection tells what it sees.
+/// Reports the observations of a connection.
 struct Told {
     wanted: Wanted,
     known: watch::Sender<Known>,
@@ -285,7 +284,7 @@ struct Told {
 }
 
 impl Told {
-    /// vCenter accepted the login.
+    /// Records that vCenter accepted the login.
     fn accepted(&self) {
         let proven = (self.wanted.credential.clone(), self.wanted.version.clone());
         self.known.send_modify(|now| {
@@ -295,7 +294,7 @@ impl Told {
         self.changed.send_replace(());
     }
 
-    /// It is as it should be.
+    /// Records a verified vCenter.
     fn verified(&self, state: VcenterState, client: &Client, inventory: &Inventory) {
         self.tell(state, |now| {
             now.inventory = Some(inventory.clone());
@@ -304,7 +303,7 @@ impl Told {
         });
     }
 
-    /// It is not; what is known of its inventory may be kept for a while.
+    /// Records a failure. The known inventory can be kept for a while.
     fn failed(&self, error: &Arc<vsphere::Error>, inventory: Option<&Inventory>) {
         self.tell(failure(error), |now| {
             now.inventory = inventory.cloned();
@@ -337,7 +336,7 @@ fn lock(touches: &Mutex<Touches>) -> std::sync::MutexGuard<'_, Touches> {
     touches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Connects and stays connected until dropped.
+/// Connects, and stays connected until dropped.
 async fn keep(told: Told, build: BuildInfo, calls: Arc<dyn CallObserver>) {
     let backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(2));
     let wanted = &told.wanted;
@@ -360,9 +359,9 @@ async fn keep(told: Told, build: BuildInfo, calls: Arc<dyn CallObserver>) {
     }
 }
 
-/// Whether another attempt to connect would log in with what was refused already. What fails before
-/// a login (no answer, a certificate, something that is no vCenter) may be tried as often as one
-/// likes, and is found mended without anybody telling.
+/// Whether another attempt to connect would send the refused credential again. VDO can retry any failure
+/// before the login (no answer, a certificate, a server that is not a vCenter) without limit, and so notices
+/// a fix by itself.
 fn may_log_in(failed: &vsphere::Error) -> bool {
     use vsphere::Error;
     let before = matches!(
@@ -372,8 +371,8 @@ fn may_log_in(failed: &vsphere::Error) -> bool {
     !(failed.is_transient() || before)
 }
 
-/// Follows the inventory on one session, through everything but a refused login: what a user may see
-/// changes, datacenters come and go, and none of it needs another session.
+/// Follows the inventory on one session, through every failure except a refused login. The user's permissions
+/// change, datacenters come and go, and none of that needs another session.
 async fn stay(client: &Client, told: &Told, backoff: &Backoff<()>) -> Arc<vsphere::Error> {
     loop {
         if let Err(failed) = follow(client, told).await {
@@ -386,7 +385,7 @@ async fn stay(client: &Client, told: &Told, backoff: &Backoff<()>) -> Arc<vspher
     }
 }
 
-/// Connects to a vCenter as its VsphereCloudConfig says.
+/// Connects to a vCenter as its VsphereCloudConfig specifies.
 pub(crate) async fn connect(
     spec: &VsphereCloudConfigSpec,
     ca_bundle: Option<&String>,
@@ -419,7 +418,7 @@ fn builder(
         .user_agent(build.user_agent())
 }
 
-/// Watches the inventory and tells what becomes of it; asks beside that what cannot be watched.
+/// Watches the inventory and reports its changes. Alongside, it audits everything that cannot be watched.
 async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>> {
     let selection = audit::selection().in_datacenters(told.wanted.spec.datacenter_names());
     let watch = client.watch(selection);
@@ -442,7 +441,7 @@ async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>>
                 Status::Unreachable(error) if !error.is_transient() => return Err(error),
                 Status::Unreachable(error) => told.failed(&error, Some(&inventory)),
                 Status::Live | Status::Starting => {
-                    // What no fact is made from is no news, unless the vCenter was away.
+                    // An event that affects no fact is no news, unless the vCenter was unreachable.
                     if take(&event, &inventory, told) || !told.is_verified() {
                         told.verified(verified.clone(), client, &inventory);
                     }
@@ -458,7 +457,7 @@ async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>>
     }
 }
 
-/// Notes what an event touched. Returns whether anything a fact is made from did.
+/// Records the changes of an event. Returns whether they affect any fact.
 fn take(event: &Event, inventory: &Inventory, told: &Told) -> bool {
     let machine = |reference: &MoRef| {
         told.touch(|touches| {
@@ -484,7 +483,7 @@ fn take(event: &Event, inventory: &Inventory, told: &Told) -> bool {
             news && machine(&after.reference)
         }
         Event::Changed { before: Object::Datastore(before), after: Object::Datastore(after) } => {
-            // Free space changes all the time; that it is scarce does not.
+            // Free space changes all the time, but whether it is scarce does not.
             let mut same = Datastore::clone(after);
             if is_scarce(before) == is_scarce(after) {
                 same.free_space = before.free_space;
@@ -502,8 +501,8 @@ fn is_scarce(datastore: &Datastore) -> bool {
     free.zip(all).is_some_and(|(free, all)| free < all / 20)
 }
 
-/// Asks what is not watched: when the question changes, less and less often while something is wrong,
-/// and else at a slow pace.
+/// Audits everything that VDO does not watch: when the question changes, less and less often while something
+/// is wrong, and otherwise at a slow pace.
 async fn audits(client: &Client, inventory: &Inventory, told: &Told) {
     let mut question = told.question.clone();
     let mut while_amiss = AMISS_AGAIN_AFTER;
@@ -540,7 +539,7 @@ async fn audits(client: &Client, inventory: &Inventory, told: &Told) {
         tokio::select! {
             () = tokio::time::sleep(audit_pace()) => {}
             () = amiss => while_amiss *= 2,
-            // What changes together is asked for together.
+            // Combine simultaneous changes into one audit.
             () = until(&mut question, other) => {
                 while_amiss = AMISS_AGAIN_AFTER;
                 tokio::time::sleep(AUDIT_SETTLES).await;
@@ -559,13 +558,13 @@ async fn until(
     }
 }
 
-/// Between an hour and an hour and a half: a quiet hour stays cheap, and many clusters do not ask one
-/// vCenter at once.
+/// Between an hour and an hour and a half. A quiet cluster stays cheap for vCenter, and many clusters do not
+/// query one vCenter at the same time.
 fn audit_pace() -> Duration {
     Duration::from_hours(1) + random(Duration::from_mins(30))
 }
 
-/// Less than this, and at every vCenter something else.
+/// A random duration below the limit, different for every vCenter.
 fn random(below: Duration) -> Duration {
     below.mul_f64(f64::from(Timestamp::now().subsec_nanosecond().unsigned_abs()) / 1e9)
 }
@@ -578,7 +577,7 @@ fn failure(error: &vsphere::Error) -> VcenterState {
     }
 }
 
-/// `login_refused` as a condition's reason: `LoginRefused`.
+/// Converts `login_refused` to a condition's reason: `LoginRefused`.
 fn camel(kind: &str) -> String {
     kind.split('_')
         .map(|word| {
@@ -615,7 +614,7 @@ mod tests {
         vcenters.follow(BTreeMap::from([(NAME.to_owned(), wanted)]));
     }
 
-    /// What the task of the connection reports with.
+    /// The reporter of the connection's task.
     fn told(vcenters: &Vcenters) -> Told {
         let connection = &vcenters.connections[NAME];
         Told {
@@ -627,7 +626,7 @@ mod tests {
         }
     }
 
-    /// Nothing is awaited here, so that no connection is opened.
+    /// The test awaits nothing, so that no connection opens.
     #[tokio::test]
     async fn a_credential_is_accepted_only_after_a_login_of_the_present_connection() {
         let calls = Arc::new(vsphere::CallCounter::default());
@@ -645,8 +644,8 @@ mod tests {
         follow_one(&mut vcenters, wanted("a.example.com", "uid/2"));
         assert_eq!(accepted(&vcenters), (true, true));
 
-        // Changed at vCenter: the refused password is tried again once the Secret is written, and it is
-        // not accepted before vCenter says so.
+        // The password changed at vCenter. VDO retries the refused password once somebody writes the Secret,
+        // and does not count it as accepted before vCenter accepts the login.
         let refused = refusal::error(&wanted("a.example.com", "uid/2"), LoginRefusal::Credentials);
         told(&vcenters).failed(&Arc::new(refused), None);
         assert_eq!(accepted(&vcenters), (false, true));
@@ -656,7 +655,7 @@ mod tests {
         told(&vcenters).accepted();
         assert_eq!(accepted(&vcenters), (true, true));
 
-        // Another host was never asked.
+        // VDO never tried the other host.
         follow_one(&mut vcenters, wanted("b.example.com", "uid/3"));
         assert_eq!(accepted(&vcenters), (false, true));
     }

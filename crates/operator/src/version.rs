@@ -1,28 +1,31 @@
-//! Which version the cluster is, while its API servers do not agree.
+//! Determines the version of the cluster while its API servers disagree.
 //!
-//! A control plane is upgraded one API server after the other, and any of them may answer. A cloud
-//! controller of a newer minor must not run before all of them are of it: so a newer minor is believed
-//! only when it was answered time after time, for long enough that an older one would have answered
-//! too. Each time on a connection of its own: one that is kept leads to the same API server for hours,
-//! whichever others there are behind the same address. What was believed once is not taken back: a
-//! cluster does not go back, an old API server that answers once more is one that is about to go.
+//! An upgrade of a control plane replaces one API server after the other, and any of them may answer. A cloud
+//! controller of a newer minor version must not run before all of them have that version. So VDO accepts a
+//! newer minor version only after repeated answers, over a time in which an older API server would have
+//! answered too.
+//!
+//! VDO uses a new connection for each request. A connection that stays open leads to the same API server for
+//! hours, whatever others are behind the same address.
+//!
+//! VDO does not return to an older version after it accepted a newer one. Clusters are not downgraded: an old
+//! API server that answers once more is about to be replaced.
 
 use catalog::version::KubernetesVersion;
 use jiff::{SignedDuration, Timestamp};
 
-/// So many answers in a row have to be of the newer minor.
+/// The number of consecutive answers with the newer minor version that VDO requires.
 const ANSWERS: u32 = 5;
-/// And between the first of them and the last there has to be this time, where nobody says another.
+/// The default for the minimum time between the first and the last of these answers.
 pub const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
-/// The version the cluster is taken to be of.
+/// The accepted version of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Believed {
-    /// The version.
     pub version: KubernetesVersion,
-    /// As the API server says it.
+    /// The version as the API server reports it.
     pub text: String,
-    /// A newer minor that was answered since.
+    /// A newer minor version that API servers have reported since.
     newer: Option<Newer>,
 }
 
@@ -34,25 +37,27 @@ struct Newer {
 }
 
 impl Believed {
-    /// What the first answer said: there is nothing to compare it with.
+    /// The first answer, which there is nothing to compare with.
     pub fn first(version: KubernetesVersion, text: String) -> Self {
         Self { version, text, newer: None }
     }
 
-    /// What the first answer said, after what an operator before this one believed: that one may be the
-    /// first to have ended in an upgrade of the control plane.
+    /// The first answer of this operator, after the version that the previous operator accepted. The previous
+    /// pod may be the first to have stopped in an upgrade of the control plane.
     #[must_use]
     pub fn after(self, before: &str, now: Timestamp) -> Self {
         match before.parse::<KubernetesVersion>() {
             Ok(version) if version < self.version => {
                 Self::first(version, before.to_owned()).answered(&self, now, SETTLED)
             }
-            // A cluster that was put back to an older one is believed to whom has not seen it newer.
+            // A new operator accepts an older version if the cluster was restored to it: it has not seen the
+            // newer one.
             _ => self,
         }
     }
 
-    /// What is believed after one more answer, where a newer minor counts after the time `settled`.
+    /// The accepted version after one more answer. VDO accepts a newer minor version after the time
+    /// `settled`.
     #[must_use]
     pub fn answered(mut self, answer: &Self, now: Timestamp, settled: SignedDuration) -> Self {
         let minor = |version: &KubernetesVersion| (version.major, version.minor);
@@ -72,7 +77,7 @@ impl Believed {
         self
     }
 
-    /// Whether a newer one was answered and is not believed yet: it has to be asked again soon.
+    /// Whether an API server reported a newer version that VDO has not accepted yet. VDO must ask again soon.
     pub fn is_in_doubt(&self) -> bool {
         self.newer.is_some()
     }
@@ -99,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_newer_minor_is_believed_when_no_older_one_answers_for_long_and_never_taken_back() {
-        // Minutes, answers, and what is believed after each.
+        // The minute of each answer, the answer, and the accepted version after it.
         type Answers = &'static [(i64, &'static str, &'static str)];
         let table: [(&str, Answers); 6] = [
             ("a patch is taken at once", &[(1, "v1.35.3", "v1.35.3")]),

@@ -1,9 +1,10 @@
-//! Certificates for the webhook of the storage driver: made, read back, and due for renewal in time.
+//! Certificates for the webhook of the storage driver: creates them, reads them back, and renews them in
+//! time.
 //!
-//! The API server trusts the webhook by an authority that stands in the webhook's configuration. That
-//! authority exists for one certificate: its key is forgotten as soon as it has signed. A renewal makes
-//! a new authority, and hands on the one before, so that pods which still show the old certificate are
-//! trusted until they have read the new one.
+//! The API server trusts the webhook through the CA certificate in the webhook's configuration. That CA
+//! exists for a single certificate: VDO discards the key of the CA right after signing. A renewal creates a
+//! new CA and keeps the previous CA certificate. So the API server trusts pods with the old certificate until
+//! they have read the new one.
 
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -17,14 +18,13 @@ use rcgen::{
 use snafu::{ResultExt, Snafu};
 use x509_parser::pem::Pem;
 
-/// How long a certificate is good for.
+/// The validity of a certificate.
 pub const LIFE: SignedDuration = SignedDuration::from_hours(24 * 365);
-/// A certificate that ends within this time is renewed.
+/// VDO renews a certificate that expires within this time.
 pub const RENEWED_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 60);
-/// Clocks differ: a certificate is good from a little before it was made.
+/// Clocks differ, so a certificate is valid from a little before its creation.
 const SKEW: SignedDuration = SignedDuration::from_hours(24);
 
-/// Why no certificate could be made.
 #[derive(Debug, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
@@ -32,22 +32,22 @@ pub enum Error {
     Make { host: String, source: rcgen::Error },
 }
 
-/// A certificate of the webhook, its key, and whom the API server has to trust for it.
+/// A certificate of the webhook, its key, and the CA certificates that the API server must trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The authority, PEM; followed by the one before, if there was one.
+    /// The CA certificate as PEM, followed by the previous one if there was one.
     pub authority: String,
-    /// The certificate, PEM.
+    /// The certificate as PEM.
     pub certificate: String,
-    /// Its key, PEM.
+    /// The key of the certificate as PEM.
     pub key: SecretText,
-    /// When it ends.
+    /// When the certificate expires.
     pub expires: Timestamp,
 }
 
 impl Pair {
-    /// A new one for the host name the API server calls the webhook by. `before` is the one that is
-    /// in use, if there is one: it stays trusted.
+    /// Creates a certificate for the host name that the API server uses for the webhook. `before` is the
+    /// certificate in use, if any: its CA stays trusted.
     pub fn make(host: &str, before: Option<&Self>, now: Timestamp) -> Result<Self, Error> {
         let (from, until) = (now - SKEW, now + LIFE);
         let make = || {
@@ -72,8 +72,8 @@ impl Pair {
         Ok(Self { authority: authority + &before, certificate, key: key.into(), expires: until })
     }
 
-    /// The one a Secret holds; none if it holds none that can be read, or not whom to trust for it, as
-    /// where other hands made it.
+    /// Reads the certificate in a Secret. `None` if the Secret has no readable certificate, or no CA
+    /// certificate, as in a Secret that is not managed by VDO.
     pub fn read(data: &BTreeMap<String, ByteString>) -> Option<Self> {
         let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
         let (authority, certificate) = (text("ca.crt")?, text("tls.crt")?);
@@ -81,12 +81,12 @@ impl Pair {
         Some(Self { authority, certificate, key: text("tls.key")?.into(), expires })
     }
 
-    /// Whether it is time for another.
+    /// Whether the certificate must be renewed.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.expires.duration_since(now) < RENEWED_BEFORE
     }
 
-    /// What stands in the Secret, beside the settings of the webhook.
+    /// The data of the Secret, including the settings of the webhook.
     pub fn data(&self) -> BTreeMap<String, ByteString> {
         let entry = |key: &str, text: &str| (key.to_owned(), ByteString(text.as_bytes().to_vec()));
         BTreeMap::from([
@@ -98,14 +98,14 @@ impl Pair {
     }
 }
 
-/// When the first certificate of a PEM text ends.
+/// When the first certificate in a PEM text expires.
 pub fn expiry(pem: &str) -> Option<Timestamp> {
     let first = Pem::iter_from_buffer(pem.as_bytes()).next()?.ok()?;
     let certificate = first.parse_x509().ok()?;
     Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }
 
-/// The first certificate of a PEM text.
+/// The first certificate in a PEM text.
 fn first(pem: &str) -> Option<String> {
     const END: &str = "-----END CERTIFICATE-----";
     let (text, _) = pem.split_once(END)?;

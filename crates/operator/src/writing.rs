@@ -1,5 +1,5 @@
-//! Writing objects for a user: each is compared to what is there first, so that the user sees what
-//! will change; then all are written, or none stays changed.
+//! Writes objects for a user. It first compares each object with the existing one, so that the user sees the
+//! changes. It then writes all objects, or rolls back.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::kinds::KINDS;
 
-/// Under which what a user has written by us is known to the API server.
+/// The field manager of objects that `vdoctl` writes for a user.
 pub const FIELD_MANAGER: &str = "vdoctl";
 
-/// Why something was not written. Unless the text says otherwise, nothing was.
+/// The reason why a write failed. Unless the text states otherwise, nothing was written.
 #[derive(Debug, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
@@ -42,7 +42,7 @@ pub enum Error {
     #[snafu(display("{object} was not written{}", stays(left)))]
     Write {
         object: ObjectId,
-        /// What was written before it and could not be taken back.
+        /// Objects that were written earlier and could not be rolled back.
         left: Box<[ObjectId]>,
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
@@ -55,7 +55,7 @@ pub enum Error {
     },
 }
 
-/// How long an API server that went away in the middle is waited for, to take back what was written.
+/// How long a rollback waits for an API server that became unreachable.
 const TAKING_BACK: Duration = Duration::from_secs(20);
 
 fn stays(left: &[ObjectId]) -> String {
@@ -66,41 +66,40 @@ fn stays(left: &[ObjectId]) -> String {
     format!("; written before it, and not taken back: {}", names.join(", "))
 }
 
-/// An object to be written, beside what is there.
+/// An object to write, compared with the existing one.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Which.
     pub id: ObjectId,
-    /// As it is to be.
+    /// The object to apply.
     pub wanted: Object,
-    /// As it is, if it is.
+    /// The existing object, if there is one.
     pub before: Option<Value>,
-    /// As it would be.
+    /// The object after the write.
     pub after: Value,
 }
 
 impl Comparison {
-    /// Whether it does not exist yet.
+    /// Whether the object does not exist yet.
     pub fn is_new(&self) -> bool {
         self.before.is_none()
     }
 
-    /// Whether writing it changes nothing.
+    /// Whether the write would change nothing.
     pub fn is_same(&self) -> bool {
         self.before.as_ref().is_some_and(|before| *before == self.after)
     }
 }
 
-/// Compares objects to what is there: the API server applies each without keeping it, and so says
-/// all that it would refuse. What is in a namespace that does not exist yet cannot be tried; whether
-/// the user may create it is asked instead.
+/// Compares objects with the existing ones. The API server applies each in a dry run, and so reports
+/// everything that it would refuse. A dry run is impossible in a namespace that does not exist yet, so this
+/// function checks instead whether the user has permission to create the object.
 pub async fn compare(client: &Client, objects: Vec<Object>) -> Result<Vec<Comparison>, Error> {
     let compared = objects.into_iter().map(async |wanted| {
         let id = ObjectId::of(&wanted);
         let api = api_of(client, &id)?;
         let context = |id: &ObjectId| CompareSnafu { object: id.clone() };
         let before = match api.get_opt(&id.name).await {
-            // Its kind is defined by another of the objects.
+            // Another one of the objects defines this kind.
             Err(kube::Error::Api(status)) if status.code == 404 => None,
             other => other.with_context(|_| context(&id))?,
         };
@@ -111,7 +110,7 @@ pub async fn compare(client: &Client, objects: Vec<Object>) -> Result<Vec<Compar
         };
         let after = match api.patch(&id.name, &strict, &Patch::Apply(&wanted.0)).await {
             Ok(after) => plain(&after),
-            // No namespace yet, or no definition.
+            // The namespace or the CustomResourceDefinition does not exist yet.
             Err(kube::Error::Api(status)) if status.code == 404 && before.is_none() => {
                 may_create(client, &id).await.with_context(|_| context(&id))?;
                 wanted.0.clone()
@@ -123,8 +122,8 @@ pub async fn compare(client: &Client, objects: Vec<Object>) -> Result<Vec<Compar
     futures::future::try_join_all(compared).await
 }
 
-/// Refuses as the API server would where the user may not create an object: it asks for that right only
-/// once there is a namespace to create it in.
+/// Returns the error of the API server if the user lacks the permission to create an object. The API server
+/// itself checks that permission only once the namespace exists.
 async fn may_create(client: &Client, id: &ObjectId) -> Result<(), kube::Error> {
     let Some((resource, _)) = resource_of(id) else { return Ok(()) };
     let ApiResource { group, plural, .. } = resource;
@@ -151,14 +150,14 @@ async fn may_create(client: &Client, id: &ObjectId) -> Result<(), kube::Error> {
     Err(kube::Error::Api(Status::failure(&text, "Forbidden").with_code(403).boxed()))
 }
 
-/// Writes everything that differs, in order. Where one is refused, what was written before it is taken
-/// back: new objects are deleted, changed ones are put back. Should the API server go away meanwhile,
-/// it is waited for; what could not be taken back even then is named.
+/// Writes every object that differs, in order. If the API server refuses one, the earlier writes are rolled
+/// back: new objects are deleted and changed ones are restored. The rollback waits for an API server that
+/// becomes unreachable. The error names the objects that could not be rolled back.
 pub async fn write_all(client: &Client, all: &[Comparison]) -> Result<(), Error> {
     let mut written: Vec<&Comparison> = Vec::new();
     for one in all.iter().filter(|one| !one.is_same()) {
         if let Err(source) = write(client, one).await {
-            // Without an answer it may have been written all the same.
+            // Without an answer, the object may have been written all the same.
             if !matches!(source, kube::Error::Api(_)) {
                 written.push(one);
             }
@@ -171,7 +170,7 @@ pub async fn write_all(client: &Client, all: &[Comparison]) -> Result<(), Error>
     Ok(())
 }
 
-/// Takes back, the latest first; returns what could not be.
+/// Rolls back, the latest object first. Returns the objects that could not be rolled back.
 async fn take_back(client: &Client, written: Vec<&Comparison>) -> Vec<ObjectId> {
     let end = Instant::now() + TAKING_BACK;
     let mut left = Vec::new();
@@ -199,7 +198,7 @@ async fn undo(client: &Client, one: &Comparison) -> Result<(), kube::Error> {
     match &one.before {
         None => {
             let Some(found) = api.get_opt(&one.id.name).await? else { return Ok(()) };
-            // Only what we made: somebody else may have been quicker.
+            // Deletes only an object of this field manager: somebody else may have created it first.
             let ours = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(FIELD_MANAGER);
             if !found.managed_fields().iter().any(ours) {
                 return Ok(());
@@ -215,7 +214,8 @@ async fn undo(client: &Client, one: &Comparison) -> Result<(), kube::Error> {
     }
 }
 
-/// Applies one object as it is; for what may be applied again and again, as the operator's manifest.
+/// Applies one object as it is. Meant for objects that can be applied repeatedly, like the operator's
+/// manifest.
 pub async fn apply(client: &Client, object: &Object) -> Result<(), Error> {
     let id = ObjectId::of(object);
     let api = api_of(client, &id)?;
@@ -224,7 +224,7 @@ pub async fn apply(client: &Client, object: &Object) -> Result<(), Error> {
     applied.map(drop).context(ApplySnafu { object: id })
 }
 
-/// The API of an object a user may have written here: one the drivers are made of, or one of ours.
+/// The API for an object that a user can write here: one of the drivers' kinds, or one of VDO's own.
 pub fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Error> {
     let (resource, namespaced) =
         resource_of(id).context(UnknownKindSnafu { object: id.clone() })?;
@@ -248,7 +248,7 @@ fn resource_of(id: &ObjectId) -> Option<(ApiResource, bool)> {
     Some((ApiResource::from_gvk_with_plural(&gvk, &ours.spec.names.plural), true))
 }
 
-/// Every kind that is written here, each after its version.
+/// Every kind that can be written here, as API version and kind.
 pub fn kinds() -> Vec<(String, String)> {
     let known = KINDS.iter().map(|(r, _)| (r.api_version.clone(), r.kind.clone()));
     let ours = api::crds()
@@ -257,7 +257,7 @@ pub fn kinds() -> Vec<(String, String)> {
     known.chain(ours).collect()
 }
 
-/// Whether objects of a kind may be written here.
+/// Whether objects of a kind are namespaced. `None` if they cannot be written here.
 pub fn is_written(api_version: &str, kind: &str) -> Option<bool> {
     let id = ObjectId {
         api_version: api_version.into(),
@@ -268,7 +268,7 @@ pub fn is_written(api_version: &str, kind: &str) -> Option<bool> {
     resource_of(&id).map(|(_, namespaced)| namespaced)
 }
 
-/// What a user wrote of an object: without what the API server keeps for itself.
+/// The user's part of an object, without the fields that the API server maintains.
 fn plain(object: &DynamicObject) -> Value {
     let mut object = object.clone();
     object.managed_fields_mut().clear();

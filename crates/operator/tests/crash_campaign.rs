@@ -84,7 +84,7 @@ async fn a_crash_at_any_time_leads_to_the_same_state_and_a_crashing_release_is_r
 async fn run_lane(lane: usize) {
     let seeds = seeds(lane);
     if seeds.is_empty() {
-        // Only with `VDO_SEED`, which runs in the other lanes.
+        // This happens only with `VDO_SEED`, which runs in the other lanes.
         return;
     }
     let mut testbed = Testbed::with_nodes(1).await;

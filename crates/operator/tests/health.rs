@@ -88,7 +88,7 @@ impl Fixture {
         self.testbed.status("the finding is no longer accepted", 60, raised).await;
     }
 
-    /// VDO repairs what it is allowed to, and reports the remaining step.
+    /// VDO makes the repairs that the spec allows, and reports the remaining step.
     async fn let_vdo_repair(&self) {
         self.testbed.change(json!({"spec": {"remediation": {"diskUuid": "Fix"}}})).await;
         let only = |code: &str, status: &VDOConfigStatus| {

@@ -1,5 +1,5 @@
-//! A cluster that works against the operator: a quota that refuses its objects, somebody who keeps
-//! changing them. It says so, and recovers by itself.
+//! A cluster that works against the operator: a quota refuses its objects, and somebody keeps changing them.
+//! The operator reports it, and recovers by itself.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -259,7 +259,7 @@ impl Tenant {
             vcenters.create(&create, &vcenter).await.map(drop)
         })
         .await;
-        // One has the name of the admin's.
+        // One VDOConfig has the name of the admin's.
         for name in ["vdo-config", "another"] {
             let config: VDOConfig = serde_json::from_value(json!({
                 "metadata": {"name": name, "annotations": {"vdo.vmware.com/follow": "true"}},

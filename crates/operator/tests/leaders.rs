@@ -133,7 +133,8 @@ async fn a_leader_frozen_in_mid_install_writes_nothing_once_another_leads() {
     proxy.black_hole();
     first.until_idle().await;
     first.signal(Signal::STOP);
-    // The API server answers its requests; it wakes up with the answers and pending writes.
+    // The API server answers the requests of the stopped instance, which wakes up with the answers and
+    // pending writes.
     proxy.heal();
     until_logged(&second, "leading").await;
     let nodes = Api::<k8s_openapi::api::apps::v1::DaemonSet>::namespaced(

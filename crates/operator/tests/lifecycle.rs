@@ -1,4 +1,4 @@
-//! Which drivers VDO manages, and what happens to them when objects are created and deleted.
+//! The drivers that VDO manages, and the effect of creating and deleting objects on them.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;

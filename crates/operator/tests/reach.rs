@@ -1,4 +1,4 @@
-//! Computes from the manifest what a stolen token of the operator reaches, and compares it with SECURITY.md.
+//! Computes the reach of a stolen token of the operator from the manifest, and compares it with SECURITY.md.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod rbac;

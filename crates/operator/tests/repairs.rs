@@ -1,4 +1,5 @@
-//! VDO remediates what is allowed, with the shipped RBAC, and undoes it on request.
+//! VDO remediates the faults that the spec allows it to, with the shipped RBAC, and undoes a repair on
+//! request.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -42,7 +43,7 @@ fn foreign_driver() -> Vec<Value> {
         let text = document.to_string();
         text.replace("registry.k8s.io/csi-vsphere/", "gcr.io/cloud-provider-vsphere/csi/release/")
             .replace("v3.7.0", "v3.3.1")
-            // The kubelet of the tests knows no variables.
+            // The simulated kubelet does not expand variables.
             .replace(
                 "$(DRIVER_REG_SOCK_PATH)",
                 "/var/lib/kubelet/plugins/csi.vsphere.vmware.com/csi.sock",
@@ -80,7 +81,7 @@ fn foreign_webhook(old: &Pair) -> Vec<Value> {
             "metadata": {"name": SERVICE, "namespace": CSI},
             "spec": {"selector": labels, "ports": [{"port": 443, "targetPort": 8443}]},
         }),
-        // Nobody answers for it here, so it must not stand in anybody's way.
+        // No webhook server runs here, so the webhook must not block any request.
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": WEBHOOK},

@@ -1,5 +1,5 @@
-//! Clusters in which others installed the drivers, with attached volumes: the Go VDO, upstream's manifests, charts. VDO
-//! deletes and re-creates nothing, and keeps names and the cluster id.
+//! Clusters with drivers that are not managed by VDO, and with attached volumes: the Go VDO, upstream's
+//! manifests, charts. VDO deletes and re-creates nothing, and keeps names and the cluster id.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -415,7 +415,7 @@ async fn with_volumes_under_two_cluster_ids_vdo_waits_for_the_admin_to_choose() 
     let writes = testbed.writes_after_two_rounds(&operator, Timestamp::MIN).await;
     assert_eq!(writes, Vec::<String>::new(), "VDO must not guess an id");
 
-    // As the remediation says.
+    // The remediation in the finding.
     let conf = "[Global]\ncluster-id = prod-7\n";
     testbed.create("kubectl-create", [storage_secret(CSI, conf)]).await;
     testbed

@@ -1,11 +1,12 @@
-//! Which objects belong together, said the way other tools understand.
+//! The ApplySet of a driver, so that other tools know which objects belong together.
 //!
-//! Kubernetes has a convention for tools that apply sets of objects (KEP-3659, "ApplySet"): a parent
-//! object carries the set's id and says which kinds and namespaces its members are in, and every member
-//! carries the id in a label. Here the parent is the record of a driver. VDO itself prunes from what
-//! stands in the record; the labels are for people and for other tools, which see at once whose an
-//! object is: `kubectl get all -A -l applyset.kubernetes.io/part-of=<id>`. And `kubectl apply --prune`
-//! leaves a set alone that another tool keeps, as the parent says.
+//! Kubernetes has a convention for tools that apply sets of objects (KEP-3659, "ApplySet"). A parent object
+//! carries the id of the set, and lists the kinds and namespaces of its members. Every member carries the id
+//! in a label.
+//!
+//! The parent is the record of a driver. VDO itself prunes the objects that the record lists. The labels are
+//! for people and for other tools: `kubectl get all -A -l applyset.kubernetes.io/part-of=<id>` lists the
+//! members. The parent also names the tool, so `kubectl apply --prune` does not touch the set.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +30,7 @@ pub fn id(parent: &str, namespace: &str) -> String {
     format!("applyset-{}-v1", BASE64_URL_SAFE_NO_PAD.encode(digest.as_ref()))
 }
 
-/// The metadata of a parent: what its members are, by the record.
+/// The metadata of a parent, with the kinds and namespaces of the objects in the record.
 pub fn parent(name: &str, namespace: &str, record: &Record) -> Value {
     let kinds: BTreeSet<String> = record.objects.iter().map(group_kind).collect();
     let namespaces: BTreeSet<&str> = record
@@ -51,7 +52,7 @@ pub fn parent(name: &str, namespace: &str, record: &Record) -> Value {
     })
 }
 
-/// `DaemonSet.apps`; of the core group the kind alone.
+/// `DaemonSet.apps`; for the core group, only the kind.
 fn group_kind(object: &ObjectId) -> String {
     match object.api_version.split_once('/') {
         Some((group, _)) => format!("{}.{group}", object.kind),

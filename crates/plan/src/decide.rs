@@ -1,21 +1,21 @@
-//! From what is wished and what was seen to what is to be done. Pure: all rules live here.
+//! The rules: from the desired state and the facts to a plan. All rules are pure and live here.
 //!
 //! ```text
-//!   Facts ─► vCenters proven? ─► release ─► configuration ─► machines found? ─► steps ─► the one
-//!                 │               (catalog)  (profile, settings)    │             │     next thing
-//!                 └───────────────────┴────────────┴────────────────┴─ findings ──┘
+//!   Facts ─► vCenters verified? ─► release ─► configuration ─► VMs found? ─► steps ─► the one
+//!                  │               (catalog)  (profile, settings)   │           │     next thing
+//!                  └───────────────────┴────────────┴───────────────┴ findings ─┘
 //! ```
 //!
-//! The rules that are never broken, each with a test of its name:
+//! VDO never breaks these rules. Each of them has a test of its name:
 //!
-//! - A running driver is left alone when nothing matches, when a vCenter is away, or when its own
-//!   configuration cannot be made: [`Next::Blocked`] changes nothing.
-//! - What is applied is recorded first; what is deleted stands in the record, and is of no kind that
-//!   may hold what is not ours.
-//! - A driver installed by other hands is reported, or adopted piece by piece if it is asked for.
-//! - While volumes are attached, storage is not removed.
-//! - The cloud controller is not changed while the machine of a node is not found.
-//! - A new password of the same user waits for nothing but vCenter's word: see `credentials`.
+//! - VDO does not touch a running driver when no release matches, when a vCenter is unreachable, or when VDO cannot
+//!   render the driver's configuration: [`Next::Blocked`] changes nothing.
+//! - VDO records every object before it applies it. VDO deletes only objects that the record lists, and no kinds
+//!   that can hold data of other owners.
+//! - VDO reports a driver that it does not manage, or adopts it piece by piece if the spec asks for it.
+//! - VDO does not remove storage while volumes are attached.
+//! - VDO does not change the cloud controller while the VM of a node is not found.
+//! - A new password of the same user waits for nothing but vCenter's acceptance: see `credentials`.
 
 mod acknowledgement;
 mod adoption;
@@ -70,7 +70,7 @@ use crate::{
     plan::{DriverPlan, Next, Plan},
 };
 
-/// Decides.
+/// Decides on the plan for these facts.
 pub fn decide(facts: &Facts) -> Plan {
     let mut notes = Notes::default();
     vcenters::report(facts, &mut notes);
@@ -86,7 +86,7 @@ pub fn decide(facts: &Facts) -> Plan {
         let decided = driver::decide(facts, driver, drivers.first(), &mut notes);
         drivers.extend(decided);
     }
-    // Where a pod of a driver that was healthy is away, it is said once it does not pass.
+    // If a pod of a healthy driver is unavailable, VDO reports it only after the grace period.
     let missing_privileges =
         |d: &&DriverPlan| d.next == Next::Wait && facts.record(d.driver).healthy;
     for driver in drivers.iter().filter(missing_privileges) {
@@ -104,7 +104,7 @@ pub fn decide(facts: &Facts) -> Plan {
             driver.next = Next::Blocked;
         }
     }
-    // What one driver has, the other may need: while that is not known, nothing is deleted.
+    // The other driver can need the same objects. While a record is unreadable, VDO deletes nothing.
     let unknown = !facts.unreadable.is_empty();
     for driver in drivers.iter_mut().filter(|d| unknown && matches!(d.next, Next::Delete(_))) {
         driver.next = Next::Blocked;
@@ -117,8 +117,8 @@ pub fn decide(facts: &Facts) -> Plan {
         finalizer = crate::plan::Finalizer::Stay;
         notes.findings.push(codes::PAUSED.found().about(myself(facts)).build());
     }
-    // What is decided here is said here, with the step it stops; the checks may see the same.
-    // Of machines that are not found the checks know more.
+    // The rules report their findings here, with the step that they stop. The checks can find the same
+    // problem. For VMs that are not found, VDO keeps the findings of the checks because they know more.
     let known = facts.health.findings.iter().any(|f| f.code == codes::VM_NOT_FOUND.code);
     notes.findings.retain(|finding| !known || finding.code != codes::VM_NOT_FOUND.code);
     acknowledgement::mark(facts, &mut notes);
@@ -133,7 +133,7 @@ pub fn decide(facts: &Facts) -> Plan {
     Plan { drivers, findings: notes.findings, paused, finalizer, nodes: words, wake: notes.wake }
 }
 
-/// What the rules have to say beside the plan.
+/// The output of the rules in addition to the plan.
 #[derive(Debug, Default)]
 struct Notes {
     findings: Vec<Finding>,
@@ -141,7 +141,7 @@ struct Notes {
 }
 
 impl Notes {
-    /// Look again then, at the latest.
+    /// Decides again at this time at the latest.
     fn wake_at(&mut self, when: Timestamp) {
         self.wake = Some(self.wake.map_or(when, |other| other.min(when)));
     }
@@ -153,8 +153,8 @@ fn is_paused(facts: &Facts) -> bool {
     annotated || facts.config.spec.is_paused()
 }
 
-/// A new password goes to a driver before anything else does. Where VDO may change nothing at all, the
-/// finding names what waits.
+/// Puts a new password before all other changes of a driver. If VDO must change nothing at all, a finding
+/// names the driver that waits.
 fn new_passwords(facts: &Facts, driver: &mut DriverPlan, notes: &mut Notes) {
     let held = match () {
         () if is_paused(facts) => Some("VDO is paused and changes nothing"),
@@ -171,14 +171,14 @@ fn new_passwords(facts: &Facts, driver: &mut DriverPlan, notes: &mut Notes) {
     }
 }
 
-/// The object all of this is about.
+/// The VDOConfig as the subject of a finding.
 fn myself(facts: &Facts) -> Subject {
     let metadata = &facts.config.metadata;
     let name = metadata.name.as_deref().unwrap_or_default();
     Subject::kubernetes("VDOConfig", metadata.namespace.as_deref(), name)
 }
 
-/// One VDOConfig is followed; the others are named, and change nothing.
+/// VDO follows one VDOConfig. The finding names the others, which have no effect.
 fn several_configs(facts: &Facts, notes: &mut Notes) {
     if facts.rivals.is_empty() {
         return;
@@ -202,7 +202,7 @@ fn several_configs(facts: &Facts, notes: &mut Notes) {
     );
 }
 
-/// A catalog that was refused: the one before stays in use.
+/// VDO refused a catalog. The previous one stays in use.
 fn catalog_trouble(facts: &Facts, notes: &mut Notes) {
     let current = format!("serial {}", facts.catalog.serial);
     if let Some(CatalogTrouble { source, kind, reason }) = &facts.catalog_trouble {
@@ -225,7 +225,7 @@ fn catalog_trouble(facts: &Facts, notes: &mut Notes) {
     }
 }
 
-/// While the Go VDO runs, two would write the same objects.
+/// While the Go VDO runs, two operators would write the same objects.
 fn predecessor(facts: &Facts, notes: &mut Notes) {
     let Some(id) = &facts.predecessor.runs else { return };
     notes.findings.push(
@@ -238,7 +238,7 @@ fn predecessor(facts: &Facts, notes: &mut Notes) {
     );
 }
 
-/// Workloads that claim to be a driver and have no effect.
+/// Workloads that look like a driver and have no effect.
 fn lookalikes(facts: &Facts, notes: &mut Notes) {
     let Some(first) = facts.lookalikes.first() else { return };
     let subjects = facts
@@ -256,7 +256,7 @@ fn lookalikes(facts: &Facts, notes: &mut Notes) {
     );
 }
 
-/// An identity that other clusters on the same vCenter may have too.
+/// A cluster id in CNS that other clusters on the same vCenter can have too.
 fn doubtful_cluster_id(facts: &Facts, notes: &mut Notes) {
     let in_use = facts.cluster_id.as_ref().ok().and_then(Option::as_ref).map(|id| &id.id);
     let id = facts.records.csi.cluster_id.as_ref().or(in_use);
@@ -266,7 +266,7 @@ fn doubtful_cluster_id(facts: &Facts, notes: &mut Notes) {
     }
 }
 
-/// What the API server will not take, whoever asks how often.
+/// Objects that the API server rejects, no matter how often VDO retries.
 fn refusals(facts: &Facts, notes: &mut Notes) {
     for (driver, refusal) in facts.refused.iter().filter(|(_, refusal)| refusal.firm) {
         notes.findings.push(
@@ -280,8 +280,8 @@ fn refusals(facts: &Facts, notes: &mut Notes) {
     }
 }
 
-/// How a driver is treated, where the spec does not say: on a platform that owns its drivers they
-/// are only observed.
+/// The mode of a driver if the spec does not set one: VDO only observes the drivers on a platform that owns
+/// them.
 fn mode(facts: &Facts, wished: Option<Mode>) -> Mode {
     wished.unwrap_or(if facts.cluster.owns_drivers { Mode::Observe } else { Mode::Managed })
 }

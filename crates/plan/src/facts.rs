@@ -1,5 +1,5 @@
-//! What was seen: plain data about cluster, vCenters and drivers, gathered by `observe` and judged
-//! by `decide`. Nothing here holds a client, and nothing here changes.
+//! Facts about the cluster, the vCenters and the drivers. `observe` collects them and `decide` judges them.
+//! They are plain data: nothing here holds a client, and nothing here changes.
 
 mod catalog_trouble;
 mod check_results;
@@ -31,86 +31,84 @@ use crate::{
     record::{Record, Records},
 };
 
-/// A trouble that may pass by itself is none before this time is over.
+/// VDO reports a transient problem only when it lasts longer than this.
 const GRACE: SignedDuration = SignedDuration::from_mins(2);
 
-/// Everything `decide` looks at.
+/// The complete input of `decide`.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// When this was seen.
+    /// The time of the observation.
     pub now: Timestamp,
-    /// The VDOConfig that is followed.
+    /// The VDOConfig that VDO follows.
     pub config: Arc<VDOConfig>,
-    /// Other VDOConfigs in the operator's namespace, which are not.
+    /// Other VDOConfigs in the operator's namespace. VDO does not follow them.
     pub rivals: Vec<Rival>,
-    /// The cluster.
     pub cluster: Cluster,
-    /// By the name of their VsphereCloudConfig; only those that exist.
+    /// The vCenters by the name of their VsphereCloudConfig; only those that exist.
     pub vcenters: BTreeMap<String, Vcenter>,
-    /// Objects that carry our label.
+    /// Objects that carry the label of VDO.
     pub objects: BTreeMap<ObjectId, Seen>,
-    /// The drivers' workloads, by whoever installed them.
+    /// The workloads of the drivers, no matter who installed them.
     pub workloads: BTreeMap<ObjectId, Workload>,
-    /// Workloads that look like a driver's or like the Go VDO and are neither.
+    /// Workloads that look like a driver or like the Go VDO, but are neither.
     pub lookalikes: Vec<ObjectId>,
-    /// The identity of this cluster in CNS that a driver uses and that is not on record yet; an
-    /// error says why it cannot be told.
+    /// The cluster id in CNS that a driver uses and that no record contains yet. The error is the reason why
+    /// VDO cannot determine it.
     pub cluster_id: Result<Option<ClusterId>, String>,
-    /// Claims of another cluster that have volumes under that identity; an error says why it is not
-    /// known whether there are any.
+    /// PersistentVolumeClaims of another cluster that have volumes under that cluster id. The error is the
+    /// reason why VDO does not know whether there are any.
     pub foreign_volumes: Result<Vec<String>, String>,
-    /// The identities the volumes of this cluster were made under, where nothing else tells one and they
-    /// are several.
+    /// The cluster ids under which the volumes of this cluster were created. VDO fills this only if there are
+    /// several and no other source determines the cluster id.
     pub ambiguous: Vec<String>,
-    /// What drivers by other hands are told.
+    /// The configuration of drivers that are not managed by VDO.
     pub in_use: InUse,
-    /// What the Go VDO left.
+    /// Objects that the Go VDO left in the cluster.
     pub predecessor: Predecessor,
-    /// Volumes that are attached by the CSI driver: persistent volume and node.
+    /// Volumes that the CSI driver has attached: PersistentVolume and node.
     pub attached: Vec<(String, String)>,
-    /// What we wrote down about what we applied.
+    /// The records that VDO wrote before it applied the drivers.
     pub records: Records,
-    /// What we wrote down and cannot read any more, and why.
+    /// The drivers whose record VDO cannot read, with the reason.
     pub unreadable: BTreeMap<Driver, String>,
-    /// Which build of the operator decides.
+    /// The build of the operator that decides.
     pub build: String,
-    /// The releases there are.
+    /// The catalog of releases.
     pub catalog: Arc<Catalog>,
-    /// Why a newer catalog is not in use, if one was offered.
+    /// The reason why VDO does not use a newer catalog, if there is one.
     pub catalog_trouble: Option<CatalogTrouble>,
-    /// How long a new release may take to become healthy before the one before it is put back.
+    /// The rollout timeout: if a new release is not healthy by then, VDO rolls back to the previous one.
     pub timeouts: SignedDuration,
-    /// How many seconds anything else may take, where that shall be less than usual.
+    /// An upper limit in seconds for the grace period; see [`Facts::grace`].
     pub grace: Option<u32>,
-    /// What the API server refused when it was last tried, by driver.
+    /// The error of the last attempt to apply, by driver.
     pub refused: BTreeMap<Driver, Refusal>,
-    /// Objects of ours that somebody else changed within the hour.
+    /// Objects of VDO that another field manager changed within the last hour.
     pub conflicts: BTreeMap<ObjectId, Conflict>,
-    /// The Secrets to pull images with that are beside the operator, by name.
+    /// The image pull Secrets in the operator's namespace, by name.
     pub pull_secrets: BTreeMap<String, PullSecret>,
-    /// The Secrets from which the drivers on record read their passwords, as they are in the cluster;
-    /// only those that could be read.
+    /// The Secrets from which the drivers on record read their passwords, as they are in the cluster; only
+    /// those that VDO could read.
     pub driver_secrets: BTreeMap<Driver, DriverSecret>,
     /// The namespace of the operator.
     pub home: String,
-    /// The namespaces in which drivers may be.
+    /// The namespaces in which VDO has permission to write drivers.
     pub allowed_namespaces: BTreeSet<String>,
-    /// The namespaces in which drivers may be adopted whatever their names.
+    /// The namespaces in which VDO adopts drivers under any name.
     pub open_namespaces: BTreeSet<String>,
-    /// When the operator began to look.
+    /// The time at which the operator started to observe.
     pub started: Timestamp,
-    /// What the checks found.
+    /// The results of the health checks.
     pub health: Health,
 }
 
 impl Facts {
-    /// How long what may pass by itself is no trouble.
+    /// The grace period: VDO does not report a transient problem before it is over.
     pub fn grace(&self) -> SignedDuration {
         let most = self.grace.map(|seconds| SignedDuration::from_secs(seconds.into()));
         most.map_or(GRACE, |most| GRACE.min(most))
     }
 
-    /// What was written down about a driver.
     pub fn record(&self, driver: Driver) -> &Record {
         match driver {
             Driver::Cpi => &self.records.cpi,
@@ -118,14 +116,14 @@ impl Facts {
         }
     }
 
-    /// Whether a workload is ours: it says so, or we wrote down that we would apply it.
+    /// Whether a workload belongs to VDO: it carries the label, or a record lists it.
     pub fn is_ours(&self, id: &ObjectId) -> bool {
         let recorded =
             self.records.cpi.objects.contains(id) || self.records.csi.objects.contains(id);
         recorded || self.workloads.get(id).is_some_and(|workload| workload.labelled)
     }
 
-    /// The workloads of a driver with one task, ours first.
+    /// The workloads of a driver with one task. Those that belong to VDO come first.
     pub fn workloads_of(&self, driver: Driver, task: Task) -> Vec<(&ObjectId, &Workload)> {
         let mut found: Vec<_> =
             self.workloads.iter().filter(|(_, w)| w.driver == driver && w.task == task).collect();
@@ -133,40 +131,38 @@ impl Facts {
         found
     }
 
-    /// The generation of the VDOConfig.
     pub fn generation(&self) -> i64 {
         self.config.metadata.generation.unwrap_or(0)
     }
 }
 
-/// A step that could not be done.
+/// A step that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The reason in words.
+    /// The reason as a sentence.
     pub text: String,
-    /// Whether the API server understood and said no, so that trying again does not help.
+    /// Whether the API server rejected the request itself, so that a retry cannot succeed.
     pub firm: bool,
 }
 
-/// Somebody else changed an object of ours, and it was put right.
+/// Another field manager changed an object of VDO, and VDO restored it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// Who: a field manager.
+    /// The other field manager.
     pub manager: String,
-    /// How often within the hour.
+    /// The number of changes within the last hour.
     pub times: u32,
-    /// When it was put right last.
+    /// The time at which VDO last restored the object.
     pub last: Timestamp,
 }
 
-/// A Secret to pull images with.
+/// An image pull Secret.
 #[derive(Clone, PartialEq)]
 pub struct PullSecret {
-    /// Its type.
+    /// The `type` of the Secret.
     pub kind: String,
-    /// What is in it.
     pub data: BTreeMap<String, ByteString>,
-    /// Stands for what is in it.
+    /// A version that changes with the data and does not reveal it.
     pub version: String,
 }
 
@@ -179,13 +175,11 @@ impl std::fmt::Debug for PullSecret {
 /// The Secret from which a driver reads its passwords.
 #[derive(Clone, PartialEq)]
 pub struct DriverSecret {
-    /// Its identity.
     pub id: ObjectId,
-    /// Its type.
+    /// The `type` of the Secret.
     pub kind: String,
-    /// Its content.
     pub data: SecretTexts,
-    /// When VDO last changed a login in it; see [`crate::names::CREDENTIALS_CHANGED`].
+    /// The time at which VDO last changed a login in the Secret; see [`crate::names::CREDENTIALS_CHANGED`].
     pub changed: Option<String>,
 }
 
@@ -195,125 +189,114 @@ impl std::fmt::Debug for DriverSecret {
     }
 }
 
-/// A VDOConfig that is not followed.
+/// A VDOConfig that VDO does not follow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rival {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its generation.
     pub generation: Option<i64>,
-    /// What its status says so far; none where it cannot be read.
+    /// The current status; none if VDO cannot read it.
     pub status: Option<api::VDOConfigStatus>,
 }
 
-/// An identity in CNS that a driver uses.
+/// A cluster id in CNS that a driver uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterId {
-    /// The identity.
     pub id: String,
-    /// Whether the driver made it and keeps it in a ConfigMap of its own: it then refuses to start
-    /// when its configuration names one too.
+    /// Whether the driver created the cluster id and keeps it in its own ConfigMap. Such a driver refuses to
+    /// start if its configuration contains a cluster id too.
     pub kept_by_driver: bool,
 }
 
-/// The cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// The API server's version.
+    /// The version of the API server.
     pub version: KubernetesVersion,
-    /// As the API server says it: `v1.36.4+rke2r1`.
+    /// The version as the API server reports it: `v1.36.4+rke2r1`.
     pub version_text: String,
     pub platform: Platform,
     /// Whether the platform itself installs the vSphere drivers, as OpenShift on vSphere does.
     pub owns_drivers: bool,
-    /// The uid of `kube-system`: as unique as a cluster can be.
+    /// The uid of the namespace `kube-system`. It identifies the cluster.
     pub uid: String,
-    /// Its nodes.
     pub nodes: Vec<Node>,
 }
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
     pub name: String,
-    /// The label that makes it one of the control plane, if it is.
+    /// The label that makes the node a control plane node, if it is one.
     pub control_plane: Option<String>,
-    /// Its taints: key and effect.
+    /// The taints: key and effect.
     pub taints: Vec<(String, String)>,
-    /// Whether it runs Windows.
     pub windows: bool,
     /// `spec.providerID`.
     pub provider_id: String,
-    /// Whether its labels say that it runs on something that is not vSphere.
+    /// Whether its labels report that the node does not run on vSphere.
     pub told_foreign: bool,
-    /// What is said of it with the label `vdo.vmware.com/vsphere`.
+    /// The value of the label `vdo.vmware.com/vsphere`.
     pub said: Option<String>,
-    /// Whether it was VDO itself who said so.
+    /// Whether VDO itself set that label.
     pub left_out: bool,
-    /// Where its virtual machine is.
+    /// The location of its VM.
     pub vm: NodeVm,
 }
 
 impl Node {
-    /// Whether a cloud controller has seen it.
+    /// Whether a cloud controller has initialised the node.
     pub fn is_initialized(&self) -> bool {
         !self.taints.iter().any(|(key, _)| key == crate::names::UNINITIALIZED)
     }
 
-    /// Whether it runs on something that is not vSphere and is none of our business.
+    /// Whether the node does not run on vSphere, so that VDO ignores it.
     pub fn is_foreign(&self) -> bool {
         self.told_foreign || health::facts::is_foreign_id(&self.provider_id)
     }
 }
 
-/// Where the virtual machine of a node is.
+/// The location of a node's VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeVm {
-    /// Seen through these VsphereCloudConfigs, each with the user and the datacenters it names.
+    /// These VsphereCloudConfigs see the VM, each with its own user and its own datacenters.
     Found(Vec<String>),
-    /// In none of those that were asked, and all answered.
+    /// No VsphereCloudConfig sees the VM, and every vCenter answered.
     Missing,
-    /// Not known, for this reason.
+    /// VDO does not know, for this reason.
     Unknown(String),
 }
 
-/// A vCenter.
 #[derive(Clone, Debug)]
 pub struct Vcenter {
-    /// How to reach it.
     pub spec: VsphereCloudConfigSpec,
-    /// What came of trying.
+    /// The result of the last connection attempt.
     pub state: VcenterState,
-    /// The credentials that were proven, which are what drivers get.
+    /// The verified credentials. Drivers get these.
     pub credentials: Option<Credential>,
-    /// Stands for them where they must not be seen.
+    /// A version that changes with the credentials and does not reveal them.
     pub credentials_version: String,
-    /// Whether vCenter accepted a login with the credentials that are in the Secret now. They are then
-    /// the proven ones, whatever else keeps this vCenter from being verified.
+    /// Whether vCenter accepted a login with the credentials that are in the Secret now. They are then the
+    /// verified ones, even if another problem keeps this vCenter from being verified.
     pub accepted: bool,
     /// The certificates to trust, if the spec names a bundle.
     pub ca_bundle: Option<String>,
-    /// Since when its state is what it is.
+    /// The time of the last change of `state`.
     pub since: Timestamp,
-    /// What its account lacks, as vCenter said last.
+    /// The privileges that the account lacks, as vCenter last reported them.
     pub privileges: Option<api::vsphere_cloud_config::Privileges>,
-    /// The login that was refused, while it is not tried again.
+    /// The login that vCenter refused. VDO does not retry it meanwhile.
     pub refused: Option<api::vsphere_cloud_config::RefusedLogin>,
-    /// The generation of its object, and what its status says so far.
+    /// The generation of the VsphereCloudConfig that belongs to [`Vcenter::status`].
     pub generation: Option<i64>,
-    /// See [`Vcenter::generation`].
+    /// The current status of the VsphereCloudConfig.
     pub status: Option<api::VsphereCloudConfigStatus>,
 }
 
-/// What came of reaching a vCenter.
+/// The result of a connection to a vCenter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VcenterState {
-    /// Not tried yet.
+    /// VDO has not tried to connect yet.
     Untried,
-    /// It answered, the credentials are right, the datacenters are there.
+    /// vCenter answered, it accepted the credentials, and the datacenters exist.
     Verified {
         /// `8.0.3`.
         version: String,
@@ -321,124 +304,122 @@ pub enum VcenterState {
         api_version: String,
         /// `24022515`.
         build: String,
-        /// Its own uuid.
+        /// The uuid of the vCenter instance.
         instance_uuid: String,
-        /// What it calls itself.
+        /// The product name that vCenter reports.
         product: String,
     },
-    /// It was not so.
+    /// At least one of these checks failed.
     Failed {
-        /// One word for conditions.
+        /// The reason of the condition, in one word.
         reason: String,
-        /// One sentence for people.
+        /// The message for people, in one sentence.
         message: String,
-        /// Whether it may pass by itself.
+        /// Whether the problem can pass by itself.
         transient: bool,
     },
 }
 
-/// An object of ours as it stands in the cluster.
+/// An object of VDO as it is in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The digest it was last applied with.
+    /// The digest of the object when VDO last applied it.
     pub digest: Option<String>,
-    /// Whether it is still as our last apply left it. False after somebody touched it, and after a
-    /// restart of ours: then it is applied again, which changes nothing if nothing changed.
+    /// Whether the object is unchanged since VDO last applied it. This is false after another change and
+    /// after a restart of the operator. VDO then applies the object again, which changes nothing if the
+    /// object is equal.
     pub settled: bool,
-    /// Whether it is being deleted already.
+    /// Whether the object has a deletion timestamp.
     pub leaving: bool,
-    /// Which object, and which version of what is asked of it: see [`Workload::mark`].
+    /// The identity of the object and the version of its spec; see [`Workload::mark`].
     pub mark: String,
 }
 
 /// A Deployment or DaemonSet of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Whose part it is.
     pub driver: Driver,
-    /// Which part.
     pub task: Task,
-    /// Whether it carries our label.
+    /// Whether it carries the label of VDO.
     pub labelled: bool,
-    /// The labels by which it knows its pods.
+    /// The labels of its pod selector.
     pub selector: BTreeMap<String, String>,
-    /// The version of the driver: from our label, else from its image.
+    /// The version of the driver: from the label of VDO, else from its image.
     pub version: Option<String>,
-    /// Whose driver its image is; none if it has no image of a driver.
+    /// The implementation that its image contains; none if it has no image of a driver.
     pub implementation: Option<Implementation>,
-    /// Which object, and which version of what is asked of it. It and [`Seen`] come from two watches:
-    /// what is judged must be what was applied, not what stood there before.
+    /// The identity of the object and the version of its spec. `Workload` and [`Seen`] come from two watches.
+    /// With this mark VDO judges the health of the applied object and not of an earlier version.
     pub mark: String,
-    /// Pods it wants.
+    /// The number of desired pods.
     pub wanted: i32,
-    /// Of these, pods that cannot run because their node does not: no fault of the driver, and none of
-    /// the others waits for them.
+    /// The number of desired pods that cannot run because their node is down. The driver is not at fault, and
+    /// the other pods do not wait for them.
     pub unreachable: i32,
-    /// Of those, pods whose node went down soon after they came: it may be their fault.
+    /// The number of these pods whose node went down soon after the pod started: the pod can be the cause.
     pub suspect: i32,
-    /// Pods that are up to date and available.
+    /// The number of pods that are up to date and available.
     pub available: i32,
-    /// Whether its controller has seen its latest change.
+    /// Whether its controller has observed the latest generation.
     pub current: bool,
-    /// Whether every pod that can run is made after its latest change.
+    /// Whether every pod that can run was created after the latest change.
     pub rolled_out: bool,
-    /// What keeps a pod of it from running, in words.
+    /// The reason why one of its pods does not run, as a sentence.
     pub trouble: Option<String>,
-    /// How it was made.
+    /// Its origin and its pod template.
     pub make: Make,
 }
 
-/// The configuration that drivers by other hands read, without passwords; an error says why it
-/// cannot be read.
+/// The configuration, without passwords, of drivers that are not managed by VDO. The error is the reason why
+/// VDO cannot read it.
 #[derive(Clone, Debug, Default)]
 pub struct InUse {
-    /// The cloud controller's.
     pub cpi: Option<Result<Told<CpiConfig>, String>>,
-    /// The storage driver's.
     pub csi: Option<Result<Told<CsiConfig>, String>>,
 }
 
-/// What a driver by other hands is told.
+/// The configuration of a driver that is not managed by VDO.
 #[derive(Clone, Debug, Default)]
 pub struct Told<T> {
-    /// As far as it is understood.
+    /// The part that VDO understands.
     pub config: T,
-    /// Keys that no driver is known to read, each with where it stands.
+    /// Keys that no known driver reads, each with its section.
     pub unknown: Vec<String>,
 }
 
-/// What the Go VDO left in the cluster.
+/// Objects that the Go VDO left in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Predecessor {
-    /// Its Deployment, while it still wants pods.
+    /// Its Deployment, while the desired number of pods is not zero.
     pub runs: Option<ObjectId>,
-    /// Whether the Secret it writes for the cloud controller is there.
+    /// Whether the Secret exists that the Go VDO writes for the cloud controller.
     pub cloud_secret: bool,
 }
 
-/// What a workload of a driver does.
+/// The task of a driver's workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Task {
-    /// It is the driver's controller; of the cloud provider there is nothing else.
+    /// The controller of the driver. The cloud provider has no other workload.
     Controller,
-    /// It runs on every node.
+    /// A pod on every node.
     Node,
-    /// Something beside them: a webhook, a snapshot controller.
+    /// An additional workload: a webhook or a snapshot controller.
     Helper,
 }
 
 impl Workload {
-    /// Pods that should run and do not, those of nodes that are down aside.
+    /// The number of desired pods that do not run, without those on nodes that are down.
     pub fn lacks(&self) -> i32 {
         (self.wanted - self.unreachable - self.available).max(0)
     }
 
-    /// The suspects, if they are as many as are rolled out at a time: fewer nodes may go down by chance.
+    /// The number of suspect pods, if it reaches the share that is rolled out at a time. Fewer nodes can go
+    /// down by chance.
     pub fn suspects(&self) -> i32 {
         if self.suspect * 10 >= self.wanted { self.suspect } else { 0 }
     }
 
-    /// Whether all of it runs as it should. A controller of which nobody wants a pod does not.
+    /// Whether all desired pods run. A controller with zero desired pods is not healthy.
     pub fn is_healthy(&self) -> bool {
         let least = i32::from(self.wanted > 0 || self.task == Task::Controller);
         self.current && self.available >= (self.wanted - self.unreachable).max(least)

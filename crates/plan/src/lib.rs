@@ -7,11 +7,11 @@
 //!               │    │           │        │
 //!               │    │           │        └─► status ─────────────► report
 //!               │    │           └─ one rule per file in decide/
-//!               │    └─ record    what VDO wrote down before it applied it
+//!               │    └─ record    the objects and releases that VDO records before it applies them
 //!               └─ names, object_id, written_names, apply_set
 //! ```
 //!
-//! Everything a rule depends on is a field of [`facts::Facts`], the time included. The operator decides in each
+//! Everything a rule depends on is a field of [`facts::Facts`], including the time. The operator decides in each
 //! round of its loop, and `vdoctl` decides once: both get the same plan from the same facts.
 
 pub mod apply_set;

@@ -2,18 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectId {
-    /// `apps/v1`.
+    /// For example `apps/v1`.
     pub api_version: String,
-    /// `DaemonSet`.
+    /// For example `DaemonSet`.
     pub kind: String,
-    /// Empty for objects of the whole cluster.
+    /// Empty for cluster-scoped objects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 

@@ -1,4 +1,4 @@
-//! What is to be done: the outcome of `decide`, which `act` executes and `report` shows.
+//! The plan: the result of `decide`, which `act` executes and `report` shows.
 
 use api::finding::Finding;
 use catalog::{Decision, Driver, Implementation, manifest::Object};
@@ -9,81 +9,76 @@ use crate::{object_id::ObjectId, record::Record};
 /// The plan for the whole cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// For each driver that is wanted, observed or removed.
+    /// One plan for each driver that VDO manages, observes or removes.
     pub drivers: Vec<DriverPlan>,
-    /// What is wrong, or worth knowing.
+    /// Problems and notices.
     pub findings: Vec<Finding>,
-    /// Whether nothing may be changed.
+    /// Whether VDO must change nothing.
     pub paused: bool,
-    /// What to do about the finalizer of the VDOConfig.
     pub finalizer: Finalizer,
-    /// What is to be said of nodes that are no machines of vSphere, or are after all.
+    /// Nodes to exclude from the storage driver because they do not run on vSphere, and nodes to include
+    /// again.
     pub nodes: Vec<NodeWord>,
-    /// When to look again even if nothing changes: a wait ends then.
+    /// The time to decide again even if nothing changes, because a wait ends then.
     pub wake: Option<Timestamp>,
 }
 
-/// What to do about the finalizer that lets VDO take the drivers away before the VDOConfig goes.
+/// The change of the finalizer with which VDO removes the drivers before the VDOConfig is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Finalizer {
-    /// It is as it should be.
+    /// No change.
     #[default]
     Stay,
-    /// Set it: the drivers go with the object.
+    /// Add the finalizer: VDO removes the drivers together with the VDOConfig.
     Set,
-    /// Take it off: the object may go.
+    /// Remove the finalizer: Kubernetes can delete the VDOConfig.
     Clear,
 }
 
-/// A word about a node, in its labels, by which the storage driver is kept away from it or not.
+/// A node label that keeps the storage driver off a node, or allows it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeWord {
-    /// Which node.
     pub node: String,
-    /// Whether it is left out from now on.
+    /// Whether VDO excludes the node from now on.
     pub out: bool,
-    /// Why.
     pub why: String,
 }
 
-/// The plan for one driver.
 #[derive(Clone, Debug)]
 pub struct DriverPlan {
-    /// Which.
     pub driver: Driver,
-    /// Whether VDO acts on it.
+    /// Whether VDO manages, observes or removes the driver.
     pub mode: api::vdo_config::Mode,
-    /// What runs, if anything does.
+    /// The version that runs, if any.
     pub installed: Option<String>,
-    /// Whose that is.
+    /// The implementation that runs.
     pub implementation: Option<Implementation>,
-    /// What is to run.
+    /// The version that VDO works towards.
     pub target: Option<String>,
-    /// Whose that is.
+    /// The implementation that VDO works towards.
     pub target_implementation: Option<Implementation>,
-    /// Why that release and no other; none where no choice was made.
+    /// The reason for the choice of the release; none if VDO made no choice.
     pub decision: Option<Decision>,
     /// All steps, in order.
     pub steps: Vec<Step>,
-    /// The one thing to do now.
     pub next: Next,
-    /// What it waits for before it may change to another release, if it waits.
+    /// The reason why a change to another release waits, if it waits.
     pub held: Option<String>,
 }
 
 impl DriverPlan {
-    /// The step it is at; none if all are done.
+    /// The current step; none if all steps are done.
     pub fn at(&self) -> Option<&Step> {
         self.steps.iter().find(|step| step.state != StepState::Done)
     }
 
-    /// What the status calls a step of this driver.
+    /// The title of a step in the status.
     pub fn title_of(&self, step: &Step) -> String {
         format!("{}: {}", self.driver, step.title)
     }
 
-    /// Since when it is at the step it is at, by the status before; none if it is at none, or came to it
-    /// just now.
+    /// The start of the current step, according to the previous status. None if there is no current step, or
+    /// if the driver reached it just now.
     pub fn since(&self, before: Option<&api::VDOConfigStatus>) -> Option<Timestamp> {
         let title = self.title_of(self.at()?);
         let mut steps = before?.plan.iter().flat_map(|plan| &plan.steps);
@@ -94,54 +89,46 @@ impl DriverPlan {
     }
 }
 
-/// A step of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What it does.
     pub title: String,
-    /// How far it is.
     pub state: StepState,
-    /// What it waits for, or what is wrong.
+    /// The reason why the step waits or fails.
     pub message: Option<String>,
 }
 
-/// How far a step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepState {
-    /// Not begun.
     Pending,
-    /// Under way.
     Running,
-    /// Done.
     Done,
-    /// It cannot go on as things are.
+    /// The step cannot continue until something changes.
     Failed,
 }
 
 /// The one thing to do now.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// Nothing: all is as it should be, or it is not ours to act.
+    /// Do nothing: the driver is as desired, or VDO must not act.
     Nothing,
-    /// Write the record, then look again.
+    /// Write the record, then decide again.
     Record(Box<Record>),
     /// Apply these objects.
     Apply(Vec<Object>),
-    /// Let the pods of this workload start again, and change nothing else of it.
+    /// Restart the pods of this workload, and change nothing else.
     Restart {
-        /// Which.
         workload: ObjectId,
-        /// When a login in its Secret changed: the pods carry it from then on.
+        /// The time at which a login in the Secret changed. The new pods carry it.
         changed: String,
-        /// How many of its pods are on nodes that are down: the restart does not wait for them.
+        /// The number of its pods on nodes that are down. The restart does not wait for them.
         unreachable: i32,
-        /// The step to do if the pods cannot be restarted: it may remove the cause.
+        /// The action to take if VDO cannot restart the pods: it can remove the cause.
         otherwise: Box<Next>,
     },
-    /// Delete these objects, which stand in the record and are wanted no more.
+    /// Delete these objects. The record lists them, and the driver does not need them any more.
     Delete(Vec<ObjectId>),
-    /// Wait: the steps say for what.
+    /// Wait. The steps name the reason.
     Wait,
-    /// Nothing can be done until somebody mends something: the findings say what.
+    /// Wait for somebody to fix a problem. The findings name it.
     Blocked,
 }

@@ -1,8 +1,8 @@
-//! What we wrote down about what we applied, before we applied it.
+//! The record of a driver, which VDO writes before it applies anything.
 //!
-//! A record lives in a ConfigMap of the operator's namespace, one for each driver. It is what makes
-//! a crash at any instant harmless: what may be pruned is only what stands here, and an upgrade that
-//! was under way is known to be one.
+//! Each driver has one record, in a ConfigMap of the operator's namespace. The record makes a crash harmless
+//! at any time: VDO prunes only objects that the record lists, and it recognises an upgrade that was in
+//! progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,177 +22,169 @@ pub fn record_name(driver: Driver) -> &'static str {
     }
 }
 
-/// The records of both drivers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// The cloud controller.
     pub cpi: Record,
-    /// The storage driver.
     pub csi: Record,
-    /// The resource versions of the objects they were read from; none of one that does not exist yet.
+    /// The resource versions of the ConfigMaps; a ConfigMap that does not exist yet has none.
     pub versions: BTreeMap<Driver, String>,
 }
 
-/// What is known of one driver.
+/// The record of one driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Record {
-    /// The release that is being applied, or was last.
+    /// The release that VDO applies, or applied last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Whose it is.
+    /// The implementation of that release.
     #[serde(skip_serializing_if = "is_upstream")]
     pub implementation: Implementation,
-    /// Since when.
+    /// The time at which VDO started to apply it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// The generation of the VDOConfig that asked for it.
     pub generation: i64,
-    /// How far its pods were when last looked at with patience over.
+    /// The progress of the rollout that VDO last recorded. The timeout counts from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// The digest of its configuration as it was last rolled out, without secrets.
+    /// The digest of the configuration that VDO last rolled out, without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<String>,
-    /// From what that configuration was made.
+    /// The origin of that configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// Whether it became healthy.
+    /// Whether the release became healthy.
     pub healthy: bool,
-    /// The release before it, to go back to.
+    /// The previous release, for a rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// Whose that was.
+    /// The implementation of the previous release.
     #[serde(skip_serializing_if = "is_upstream")]
     pub previous_implementation: Implementation,
-    /// The catalog's entries of these two, so that VDO can render them when no catalog lists them any more.
+    /// The catalog entries of these two releases. VDO can render them even if no catalog lists them any more.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "readable")]
     pub releases: Vec<Release>,
-    /// So many pods on nodes did not run before the hop began: what keeps them is no fault of it.
+    /// The number of node pods that did not run before the upgrade began. The upgrade is not the cause of
+    /// their failure.
     #[serde(skip_serializing_if = "is_zero")]
     pub ailing: i32,
-    /// A release that did not become healthy, and under which wish: it is not tried again until
+    /// A release that did not become healthy, and the spec that asked for it. VDO does not try it again until
     /// something changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
-    /// Whom the driver was last given to log in as, by vCenter.
+    /// The users of the configuration that the driver last got, by vCenter.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub users: BTreeSet<String>,
-    /// The tag categories of zones the driver was last told of, the widest first; not known of what
-    /// early releases applied.
+    /// The tag categories for zones that the driver was last configured with, the widest first. None if an
+    /// early release of VDO applied the driver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zones: Option<Vec<String>>,
-    /// Every object that may have been applied.
+    /// Every object that VDO can have applied.
     pub objects: BTreeSet<ObjectId>,
-    /// The uid of the cluster it was written in. A record may be restored into another one.
+    /// The uid of the cluster in which VDO wrote the record. A backup can restore a record into another
+    /// cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The identity of this cluster in CNS. Once written it never changes.
+    /// The cluster id in CNS. It never changes after VDO has recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
-    /// Whether the driver made that identity and keeps it itself: it is then not written into its
+    /// Whether the driver created the cluster id and keeps it itself. VDO then does not write it into the
     /// configuration.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cluster_id_kept_by_driver: bool,
-    /// The names it was found under when it was adopted. They stay.
+    /// The names that the driver had when VDO adopted it. VDO keeps them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
 }
 
-/// The names of a driver that other hands installed and VDO adopted.
+/// The names of a driver that VDO adopted and did not install.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Names {
-    /// Where it lives.
     pub namespace: String,
-    /// The Secret or ConfigMap it reads its configuration from.
+    /// The Secret or ConfigMap from which the driver reads its configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,
-    /// Its workloads, by the names releases have for them.
+    /// Its workloads, by their names in the release.
     pub workloads: BTreeMap<String, Named>,
 }
 
-/// What a workload is called, and how it knows its pods: neither can be changed.
+/// The name and the pod selector of a workload. Neither can change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Named {
-    /// Its name.
     pub name: String,
-    /// The labels it selects its pods by.
+    /// The labels of its pod selector.
     pub selector: BTreeMap<String, String>,
 }
 
-/// From what a configuration was made.
+/// The origin of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
-    /// By which build of VDO, and with which catalog.
+    /// The build of VDO and the serial of the catalog.
     pub build: String,
-    /// The digest of what the VDOConfig asks of this driver, its version aside, and of the nodes it is
-    /// asked for.
+    /// The digest of the driver's section in the VDOConfig without its version, and of the nodes that the
+    /// driver serves.
     #[serde(rename = "wish")]
     pub desired: String,
-    /// The digest of the settings whose change restarts its pods, without secrets.
+    /// The digest of the settings whose change restarts the pods, without secrets.
     pub settings: String,
 }
 
-/// How far a release had come at some time.
+/// The progress of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// Pods of it that ran.
+    /// The number of its running pods.
     pub pods: i32,
-    /// When.
     pub at: Timestamp,
 }
 
-/// A release that was tried and did not become healthy.
+/// A release that VDO tried and that did not become healthy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rejected {
-    /// Which.
     pub version: String,
-    /// Whose.
     #[serde(default, skip_serializing_if = "is_upstream")]
     pub implementation: Implementation,
-    /// What was wrong.
+    /// The reason of the failure.
     pub why: String,
-    /// The generation of the VDOConfig that wanted it.
+    /// The generation of the VDOConfig that asked for the release.
     pub generation: i64,
-    /// What was approved then; none in records of early releases.
+    /// The approval at that time; none in records of early releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circumstances: Option<String>,
-    /// The digest of what the catalog said of it then.
+    /// The digest of its catalog entry at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
 }
 
-/// One release of a driver, by whoever makes it: two makers count their releases each in their own way.
+/// A release of a driver together with its implementation. Each implementation has its own version numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Build {
-    /// Whose.
     pub implementation: Implementation,
-    /// Which.
     pub version: Version,
 }
 
 impl Record {
-    /// Whether it was written in another cluster than this.
+    /// Whether VDO wrote the record in another cluster than this one.
     pub fn is_of_another(&self, cluster: &str) -> bool {
         self.cluster.as_deref().is_some_and(|of| of != cluster)
     }
 
-    /// The release that is being applied, or was last.
+    /// The release that VDO applies, or applied last.
     pub fn running(&self) -> Option<Build> {
         build(self.implementation, self.version.as_deref())
     }
 
-    /// The release before it, to go back to.
+    /// The previous release, for a rollback.
     pub fn before(&self) -> Option<Build> {
         build(self.previous_implementation, self.previous.as_deref())
     }
 
-    /// The catalog's entry of a release, as it was when the release was rolled out.
+    /// The catalog entry of a release at the time when VDO rolled it out.
     pub fn release(&self, driver: Driver, of: &Build) -> Option<&Release> {
         self.releases.iter().find(|release| {
             release.driver == driver
@@ -202,15 +194,14 @@ impl Record {
     }
 }
 
-/// The releases this VDO understands. One it does not, as after a downgrade of VDO, is left out: it
-/// must not make the whole record unreadable.
+/// The releases that this VDO understands. It drops other entries, for example after a downgrade of VDO, so
+/// that they do not make the whole record unreadable.
 fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Release>, D::Error> {
     let all = Vec::<Value>::deserialize(from)?;
     Ok(all.into_iter().filter_map(|one| serde_json::from_value(one).ok()).collect())
 }
 
 impl Rejected {
-    /// What was tried.
     pub fn build(&self) -> Option<Build> {
         build(self.implementation, Some(&self.version))
     }

@@ -26,13 +26,13 @@ use crate::{
     plan::{self, DriverPlan, Next, Plan},
 };
 
-/// Findings in the status; the most severe come first.
+/// The maximum number of findings in the status; the most severe come first.
 const SHOWN: usize = 120;
-/// Clusters with more nodes get only numbers, no list of nodes.
+/// The status lists the nodes only up to this cluster size; larger clusters get only numbers.
 const NODES_LISTED: usize = 500;
-/// Nodes that a condition names.
+/// The maximum number of nodes that a condition names.
 const NODES_NAMED: usize = 10;
-/// Kinds of repairs in the status.
+/// The maximum number of kinds of repairs in the status.
 const REPAIRS_SHOWN: usize = 16;
 
 /// The status for these facts and this plan.
@@ -49,7 +49,7 @@ pub fn status(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
         plan: Some(plan_status(&before, facts, plan)),
         cluster_id: facts.records.csi.cluster_id.clone().or_else(|| before.cluster_id.clone()),
     };
-    // Without a section in the spec, a driver has no condition.
+    // A driver without a section in the spec has no condition.
     status.conditions.retain(|condition| match condition.type_.as_str() {
         condition::CLOUD_PROVIDER_READY => driver_of(plan, Driver::Cpi).is_some(),
         condition::STORAGE_READY => driver_of(plan, Driver::Csi).is_some(),
@@ -100,7 +100,7 @@ fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
     }
 }
 
-/// The cloud provider counts node by node, the storage driver by its DaemonSet.
+/// The state of each node for the cloud provider. The storage driver is counted by its DaemonSet instead.
 fn node_states(facts: &Facts, driver: Driver) -> BTreeMap<String, NodeState> {
     if driver == Driver::Csi {
         return BTreeMap::new();
@@ -114,7 +114,7 @@ fn node_states(facts: &Facts, driver: Driver) -> BTreeMap<String, NodeState> {
         .collect()
 }
 
-/// How many nodes a driver should serve, and how many it serves.
+/// The number of nodes that a driver should serve, and the number that it serves.
 fn counts(
     facts: &Facts,
     driver: &DriverPlan,
@@ -384,12 +384,13 @@ fn lacks_few_pods(facts: &Facts, driver: &DriverPlan) -> bool {
         && judged(facts, driver, Task::Node).all(few)
 }
 
-/// Whether only new nodes are not initialised yet. A node that waits too long is a finding.
+/// Whether the driver waits only for new nodes to be initialised. A node that waits too long is a finding.
 fn waits_for_nodes(facts: &Facts, driver: &DriverPlan) -> bool {
     driver.driver == Driver::Cpi && is_done(driver) && workloads_are_healthy(facts, driver)
 }
 
-/// Whether a driver is healthy: the one of VDO in mode Managed, any in mode Observe.
+/// Whether a driver is healthy. In mode Managed only VDO's own driver counts; in mode Observe any driver
+/// counts.
 pub fn driver_is_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
     let nodes = node_states(facts, driver.driver);
     workloads_are_healthy(facts, driver) && nodes.values().all(|state| *state == NodeState::Ready)
@@ -406,7 +407,7 @@ fn workloads_are_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
     })
 }
 
-/// The workloads that count: those of VDO, or all in mode Observe.
+/// The workloads that count: those of VDO, or all of them in mode Observe.
 fn judged<'a>(
     facts: &'a Facts,
     driver: &DriverPlan,

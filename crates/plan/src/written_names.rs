@@ -1,5 +1,6 @@
 //! The names of the objects that VDO writes for a driver in the usual namespaces. The operator's roles grant
-//! exactly these names, and a driver whose objects have other names is adopted only once an admin allows it.
+//! access to exactly these names. VDO adopts a driver whose objects have other names only after an admin
+//! allows it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,10 +11,10 @@ use catalog::manifest::{self, Object, Profile, profile};
 
 use crate::names;
 
-/// Workloads that the charts of others install, and that VDO adopts under these names.
+/// Workloads that charts of other projects install. VDO adopts them under these names.
 const OF_CHARTS: [&str; 2] = ["rancher-vsphere-cpi-cloud-controller-manager", "vsphere-cpi"];
 
-/// Whether VDO writes an object of this name in the usual namespaces.
+/// Whether VDO writes an object with this name in the usual namespaces.
 pub fn is_known(kind: &str, name: &str) -> bool {
     of_releases(kind).contains(name) || settings_and_secrets(kind).contains(name)
 }
@@ -35,10 +36,10 @@ pub fn of_releases(kind: &str) -> &'static BTreeSet<String> {
     ALL.get(kind).unwrap_or(&NONE)
 }
 
-/// Names of what the operator itself writes for a driver.
+/// The names of the objects that the operator itself writes for a driver.
 pub fn settings_and_secrets(kind: &str) -> BTreeSet<String> {
     match kind {
-        // By upstream's manifests, the Go VDO, and the chart of Rancher.
+        // From upstream's manifests, the Go VDO, and the Rancher chart.
         "ConfigMap" => {
             owned(&["vsphere-cloud-config", "cloud-config", "rancher-vsphere-cpi-cloud-config"])
         }
@@ -50,11 +51,11 @@ pub fn settings_and_secrets(kind: &str) -> BTreeSet<String> {
     }
 }
 
-/// The names that a Secret of spec.images.pullSecrets may have without another `vdoctl deploy`: those of
-/// the samples and of the documentation.
+/// The names in `spec.images.pullSecrets` that need no second `vdoctl deploy`: those of the samples and of
+/// the documentation.
 const PULL_SECRETS: [&str; 2] = ["registry", "vdo-pull-secret"];
 
-/// Every object that any release of the catalog has.
+/// All objects of all releases in the embedded catalog.
 pub fn objects_of_every_release() -> Vec<Object> {
     let mut all = Vec::new();
     for release in &catalog::embedded().releases {

@@ -1,4 +1,5 @@
-//! `docs/health-benchmark.md`: the 54 symptoms, what was produced, what was expected, what was given.
+//! Generates `docs/health-benchmark.md`: the 54 symptoms, each with the injected fault, the expected findings
+//! and the actual findings.
 
 use api::{Severity, finding::Definition};
 
@@ -182,8 +183,9 @@ fn document() -> String {
     )
 }
 
-/// What `make health-seconds` measured: finding, fault, seconds until it appeared and cleared, the
-/// symptom it is, if it is one of these, and whether the operator gave no time to anything.
+/// The measurements of `make health-seconds`: finding, fault, seconds until VDO reported and cleared it, the
+/// number of the symptom (empty for other faults), and whether the operator ran with `--grace=1` (empty if
+/// not).
 fn measured() -> Vec<[&'static str; 6]> {
     let lines = include_str!("seconds.tsv").lines();
     let fields = |line: &'static str| {
@@ -193,7 +195,7 @@ fn measured() -> Vec<[&'static str; 6]> {
     lines.map(fields).collect()
 }
 
-/// Seconds until the fault of a row was named on a running cluster, where it is made there.
+/// Seconds until VDO reported the fault of a row on a running cluster, if a test injects it there.
 fn seconds_of(row: &str) -> Option<&'static str> {
     measured().into_iter().find(|[.., id, _]| *id == row).map(|[_, _, appeared, ..]| appeared)
 }
@@ -209,7 +211,7 @@ fn nearly_all_symptoms_are_made_on_a_running_cluster() {
     assert_eq!(missing, NOT_MADE.map(|(row, _)| row));
 }
 
-/// Symptoms that are not made on a cluster, and why.
+/// Symptoms that no test injects on a cluster, with the reason.
 const NOT_MADE: [(&str, &str); 2] = [
     ("15", "the simulator stays at the release it was started as"),
     ("CPI-5", "the inventory that is watched ends where the listed datacenters end"),

@@ -1,4 +1,4 @@
-//! However much is wrong, the status stays small, and everything can be reached.
+//! The status stays small with any number of faults, and every finding stays accessible.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{
     shortcuts::Shortcuts,
 };
 
-/// 5,000 nodes, each with several faults, most with texts of their own.
+/// 5,000 nodes, each with several faults, most of them with individual texts.
 fn wreck() -> Facts {
     let mut facts = health::sample::sized(Platform::Kubernetes, 3, 4997, 5000);
     for (n, node) in facts.cluster.nodes.get_mut().unwrap().values_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Faults come together: all causes are named, and what follows from them is marked as such.
+//! Faults occur together: the checks report all causes, and mark their consequences.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,18 +14,18 @@ use crate::{
     rows::{Row, rows},
 };
 
-/// Causes that follow from another cause where both are there: effect and cause. Any other cause that is
-/// shown as a consequence has been swallowed by a stranger.
+/// Causes that follow from another cause if both occur: effect and cause. If the checks show any other cause
+/// as a consequence, an unrelated cause hides it.
 const ALSO: &[(&str, &str)] =
     &[("VDO-1515", "VDO-1401"), ("VDO-1515", "VDO-1512"), ("VDO-1515", "VDO-1514")];
 
-/// Whether a finding has more objects than it names: one of them may be among the others.
+/// Whether a finding has more objects than it names. The object in question can be among the unnamed ones.
 fn is_crowded(found: &BTreeMap<String, Vec<Finding>>, code: &str) -> bool {
     let many = found.get(code).into_iter().flatten();
     many.map(|f| usize::try_from(f.count).unwrap()).any(|count| count > NAMED_OBJECTS)
 }
 
-/// The rows of a choice, without those that clash with an earlier one.
+/// The selected rows, without those that clash with an earlier one.
 fn chosen(places: &BTreeSet<usize>) -> Vec<&'static Row> {
     let mut chosen: Vec<&Row> = Vec::new();
     for place in places {
@@ -45,7 +45,7 @@ fn given(rows: &[&Row]) -> BTreeMap<String, Vec<Finding>> {
     found(facts)
 }
 
-/// Objects of all findings with a code; with their causes.
+/// The objects of all findings with this code, each with the cause of its finding.
 fn objects(found: &BTreeMap<String, Vec<Finding>>, code: &str) -> Vec<(String, Option<String>)> {
     let all = found.get(code).into_iter().flatten();
     let pair = |finding: &Finding| {
@@ -116,7 +116,7 @@ proptest! {
     }
 }
 
-/// What cannot be together with the other, and why: the cluster is one way or the other.
+/// Pairs of faults that cannot occur together, with the reason: the cluster has one state or the other.
 const APART: &[(&str, &str, &str)] = &[
     ("VDO-1803", "VDO-1917", "each is the whole list of what VDO may do"),
     ("6", "VDO-1508", "datastores the account may not use are nobody's concern"),
@@ -143,7 +143,7 @@ const APART: &[(&str, &str, &str)] = &[
     ("VDO-1616", "VDO-1801", "leases are read or not"),
 ];
 
-/// What one fault keeps from being told of an object that has another, and why: fault and finding.
+/// Findings that another fault on the same object hides: fault, finding and reason.
 const HIDES: &[(&str, &str, &str)] = &[
     ("3", "VDO-1212", "the host of a VM nobody sees is not known"),
     ("3", "VDO-1213", "the host of a VM nobody sees is not known"),
@@ -178,7 +178,7 @@ fn what_may_be_left_out_has_a_reason_and_is_known() {
 
 type Inject = fn(&mut health::facts::Facts);
 
-/// All symptoms and all other faults but that of another platform, by name.
+/// All symptoms and all other faults, except the fault of another platform (VDO-1807), by name.
 fn everything() -> Vec<(&'static str, Inject)> {
     let faults = FAULTS.iter().filter(|(code, _)| *code != "VDO-1807").copied();
     rows().iter().map(|row| (row.id, row.inject)).chain(faults).collect()
@@ -192,14 +192,14 @@ fn together(faults: &[(&'static str, Inject)]) -> BTreeMap<String, Vec<Finding>>
     found(facts)
 }
 
-/// Codes of what is raised as a cause.
+/// The codes that the checks report as causes.
 fn causes(found: &BTreeMap<String, Vec<Finding>>) -> BTreeSet<String> {
     let alarms = found.values().flatten();
     let alarms = alarms.filter(|f| f.consequence_of.is_none() && f.severity > Severity::Info);
     alarms.map(|finding| finding.code.clone()).collect()
 }
 
-/// What each raises alone: codes, and the objects of each.
+/// The findings of each fault alone: codes, and the objects of each.
 type Raised = BTreeMap<String, BTreeSet<String>>;
 
 static ALONE: LazyLock<Vec<Raised>> = LazyLock::new(|| {

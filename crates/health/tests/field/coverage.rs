@@ -1,14 +1,14 @@
-//! What other tools and the drivers' documentation ask for, and where it is here.
+//! Maps the checks of other tools and the requirements of the drivers' documentation to the findings of VDO.
 
-/// Where a check of somebody else's is here.
+/// A check of another tool, and its counterpart in VDO.
 pub(crate) struct Covered {
-    /// Who checks it.
+    /// The other tool or document.
     pub(crate) by: &'static str,
-    /// Its name there.
+    /// The name of the check there.
     pub(crate) name: &'static str,
-    /// The findings here.
+    /// The findings of VDO.
     pub(crate) codes: &'static [&'static str],
-    /// What else there is to say.
+    /// The reason why VDO has no finding for it.
     pub(crate) note: &'static str,
 }
 

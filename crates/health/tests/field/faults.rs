@@ -1,4 +1,4 @@
-//! Faults beyond the 54 symptoms, one for each finding they do not give.
+//! Faults beyond the 54 symptoms, one for each finding that no symptom causes.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub(crate) fn with(fault: fn(&mut Facts)) -> Facts {
     facts
 }
 
-/// The finding a fault gives, and the fault.
+/// The finding that a fault causes, and the fault.
 pub(crate) type Fault = (&'static str, fn(&mut Facts));
 
 fn days(facts: &Facts, days: i64) -> jiff::Timestamp {

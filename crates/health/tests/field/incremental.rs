@@ -1,4 +1,4 @@
-//! After any change, what is known is the same as if everything had been examined anew.
+//! After any change, the updated findings equal those of a complete new examination.
 
 use health::{Examination, Touched, VmRef};
 use proptest::prelude::*;
@@ -98,7 +98,8 @@ fn apply(examination: &mut Examination, step: &Step) {
     }
 }
 
-/// Without zones, and with a host that mounts no datastore: a VM that moves there matters to all.
+/// A cluster without zones, and with a host that mounts no datastore. A VM that moves there affects all
+/// findings.
 fn without_zones() -> Facts {
     let mut facts = healthy();
     facts.wanted.storage.as_mut().unwrap().categories.clear();
@@ -139,7 +140,7 @@ proptest! {
     }
 }
 
-/// The facts without what changes one by one.
+/// The facts without those that change object by object.
 fn frame(facts: &Facts) -> Facts {
     let mut facts = facts.clone();
     facts.cluster.nodes = Known::unknown("");
@@ -158,7 +159,7 @@ fn frame(facts: &Facts) -> Facts {
     facts
 }
 
-/// What is in one, or differs, and not in the other.
+/// The entries that are missing in `after`, and those that are new or different in it.
 fn differing<T: Clone + PartialEq>(
     before: &BTreeMap<String, T>,
     after: &BTreeMap<String, T>,
@@ -175,8 +176,8 @@ fn put<T>(map: &mut BTreeMap<String, T>, key: String, value: Option<T>) {
     };
 }
 
-/// Brings what is known to `after` step by step, each step touching no more than it says. False where
-/// that cannot be done, because the difference lies in what no single step changes.
+/// Updates the facts to `after` step by step. Each step touches only the object that it declares. Returns
+/// false if no sequence of single steps leads to `after`.
 fn bring(examination: &mut Examination, after: &Facts) -> bool {
     let before = examination.facts().clone();
     let known = |facts: &Facts| {

@@ -1,5 +1,5 @@
-//! The benchmark of the field: what users of these drivers have met, produced one by one and in
-//! random combinations, and what they are told.
+//! The field benchmark: the tests inject faults that users of the drivers had, one by one and in random
+//! combinations, and check the findings.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 use health::facts;
@@ -23,7 +23,7 @@ use api::Finding;
 use facts::{Facts, Platform};
 use health::Examination;
 
-/// What is found, by code.
+/// The findings, by code.
 fn found(facts: Facts) -> BTreeMap<String, Vec<Finding>> {
     let mut by_code: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
     for finding in Examination::of(facts).report().all() {

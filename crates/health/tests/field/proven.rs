@@ -1,4 +1,5 @@
-//! No check without a fault that it names, a cluster it is silent about and a fact it misses.
+//! Every check has a fault that it reports, a healthy cluster on which it reports nothing, and a fact that it
+//! needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,21 +15,21 @@ use crate::{
     unknown::{asking, places},
 };
 
-/// Checks of one volume for which another one says, once, what nobody knows of any: check, the one that
-/// says it, and what it says.
+/// Checks of single volumes that leave it to another check to report an unknown fact once for all volumes:
+/// check, reporting check, and a part of its text.
 const SPOKEN_FOR: &[(&str, &str, &str)] =
     &[("storage/registered", "storage/volume_counts", "which volumes vCenter knows")];
 
-/// What says that a check cannot tell.
+/// The finding that reports an incomplete check.
 const CANNOT_TELL: &str = api::finding::codes::CHECK_INCOMPLETE.code;
 
-/// What a check alone says, by code.
+/// The findings of a single check, by code.
 fn said(check: &'static Check, (facts, index): &Seen) -> BTreeSet<&'static str> {
     let hits = check.hits(&View { facts, index });
     hits.iter().map(|hit| hit.definition.code).collect()
 }
 
-/// All faults: the symptoms of the field and the others.
+/// All faults: the symptoms from the field and the others.
 fn broken() -> Vec<Facts> {
     let injections = rows().iter().map(|row| row.inject).chain(FAULTS.iter().map(|(_, f)| *f));
     let injections = injections.chain([held as fn(&mut Facts)]);
@@ -40,14 +41,14 @@ fn broken() -> Vec<Facts> {
     broken.collect()
 }
 
-/// A volume is attached to a node, and its disk hangs on another VM as well.
+/// A volume is attached to a node, and its disk is also attached to another VM.
 fn held(facts: &mut Facts) {
     let handle = facts.storage.volumes.get().unwrap().keys().next().unwrap().clone();
     let zombie = Vm { bios_uuid: "zombie".into(), volumes: vec![handle], ..Vm::default() };
     facts.inventory().vms.insert("vm-zombie".into(), zombie);
 }
 
-/// As [`asking`], with a second vCenter that has nothing in it.
+/// Like [`asking`], with a second vCenter whose inventory is empty.
 fn with_two_vcenters() -> Facts {
     let mut facts = asking();
     let mut other = facts.vcenter().clone();
@@ -79,7 +80,7 @@ fn blind() -> Vec<Facts> {
     all
 }
 
-/// Facts with their tables.
+/// Facts with their index.
 type Seen = (Facts, Index);
 
 fn seen(facts: Facts) -> Seen {
@@ -87,14 +88,14 @@ fn seen(facts: Facts) -> Seen {
     (facts, index)
 }
 
-/// The findings of a check that none of these faults gives.
+/// The findings of a check that none of these faults causes.
 fn unnamed(check: &'static Check, broken: &[Seen]) -> Vec<String> {
     let named: BTreeSet<&str> = broken.iter().flat_map(|seen| said(check, seen)).collect();
     let codes = check.gives.iter().map(|definition| definition.code);
     codes.filter(|code| !named.contains(code)).map(|code| format!("a fault for {code}")).collect()
 }
 
-/// Whether a check, or the one that speaks for it, says of one of these that it cannot tell.
+/// Whether a check, or the one that reports for it, reports for one of these clusters that it is incomplete.
 fn is_blind(check: &'static Check, blind: &[Seen]) -> bool {
     let Some((_, other, words)) = SPOKEN_FOR.iter().find(|(name, ..)| *name == check.name) else {
         return blind.iter().any(|seen| said(check, seen).contains(CANNOT_TELL));
@@ -123,7 +124,7 @@ fn every_check_has_a_fault_it_names_a_cluster_it_is_silent_about_and_a_fact_it_m
                 lacks.push(format!("a healthy cluster: it says {said:?} of one"));
             }
         }
-        // The VM of a node that is not seen is told once, for all checks of VMs: see below.
+        // A single finding reports a missing VM of a node for all checks of VMs: see below.
         if !check.needs_vm() && !is_blind(check, &blind) {
             lacks.push("a fact without which it cannot tell".to_owned());
         }

@@ -1,4 +1,4 @@
-//! What an admin reads, for every finding, with the names of a case.
+//! The texts of every finding, with the names of an example.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ fn every_finding_of_health_has_a_fault_that_gives_it() {
     let examples = examples();
     let ours = CATALOGUE.iter().filter(|definition| definition.theme.is_checked());
     let ours: BTreeSet<&str> = ours.map(|definition| definition.code).collect();
-    // The report and the operator's plan give these two.
+    // Only the report and the operator's plan produce these two findings.
     let elsewhere = ["VDO-1802", "VDO-1316"];
     let ours = ours.iter().filter(|code| !elsewhere.contains(code));
     let missing: Vec<&&str> = ours.filter(|code| !examples.contains_key(**code)).collect();
@@ -82,7 +82,7 @@ fn names_with_spaces_and_backslashes_are_one_word_in_commands() {
     assert!(seen.contains("its VM /DC 1/vm/k8s node 1"), "a sentence is no command: {seen}");
 }
 
-/// Blanks only the admin can fill in.
+/// Placeholders that only the admin can fill in.
 const BLANKS: &[&str] =
     &["DATASTORE", "HOST", "ID", "NAME", "NODE", "OTHER", "PATH", "ROLE", "SNAPSHOT", "THE_OTHER"];
 
@@ -98,7 +98,7 @@ fn a_remedy_leaves_no_blank_that_vdo_could_fill_in() {
     }
 }
 
-/// Words in capitals that are no blanks.
+/// Uppercase words that are not placeholders.
 const KNOWN_WORDS: &[&str] =
     &["GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "SKIP_NODE_DELETION", "MAX_VOLUMES_PER_NODE"];
 

@@ -1,4 +1,5 @@
-//! What could not be looked at is said, with the reason: every fact that may be unknown, one by one.
+//! The checks report every fact that they could not read, with the reason. The tests make each such fact
+//! unknown, one by one.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +13,14 @@ use crate::{
     shortcuts::Shortcuts,
 };
 
-/// Facts whose absence is no news, and why.
+/// Facts whose absence the checks do not report, with the reason.
 const SILENT: &[(&str, &str)] = &[
     ("/cluster/drivers/cloud/crds", "the cloud provider needs none"),
     ("/cluster/drivers/cloud/features", "the cloud provider has none"),
     ("/cluster/drivers/cloud/registered", "the cloud provider has no CSIDriver"),
 ];
 
-/// Where facts that may be unknown are, by their path with names and numbers left out: one of each.
+/// Finds the facts that can be unknown: one example for each path without names and numbers.
 pub(crate) fn places(value: &Value, at: &str, path: &str, found: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(fields) => {
@@ -48,8 +49,8 @@ pub(crate) fn places(value: &Value, at: &str, path: &str, found: &mut BTreeMap<S
     }
 }
 
-/// A healthy cluster in which everything is asked for: OpenShift, with a claim that wants a file volume
-/// and has only just begun to wait.
+/// A healthy cluster on which all checks apply: OpenShift, with a claim for a file volume that has only just
+/// started to wait.
 pub(crate) fn asking() -> Facts {
     let mut facts = health::sample::cluster(Platform::OpenShift);
     let now = facts.now;

@@ -1,4 +1,4 @@
-//! Says of a node in its labels whether it is a machine of vSphere.
+//! Labels the nodes that do not run on vSphere, and removes the label from nodes that do again.
 
 use health::facts::VSPHERE_LABEL;
 use k8s_openapi::api::core::v1::Node;
@@ -11,7 +11,7 @@ use plan::{NodeWord, facts::Facts, names};
 use runtime::error_chain::error_chain;
 use serde_json::json;
 
-/// Writes the words, and says so in events. What cannot be written is tried again in the next round.
+/// Writes the labels and publishes an event for each. The next round retries the writes that fail.
 pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, words: &[NodeWord]) {
     let nodes = Api::<Node>::all(client.clone());
     for word @ NodeWord { node, out, why } in words {
@@ -25,12 +25,13 @@ pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, wo
             event("NodeTakenBack", node, format!("{node} gets the storage driver again: {why}"))
         };
         tracing::info!(reason = event.reason, note = ?event.note, "a node");
-        // That it was done does not depend on whether it can be told.
+        // The label is written, whether or not the event is.
         let _ = recorder.publish(&event, &facts.config.object_ref(&())).await;
     }
 }
 
-/// Not forced: what somebody else has said of a node stays. Of this very node: one that is gone is not made.
+/// Applies without force, so values that another manager wrote to the node stay. The uid limits the apply to
+/// this node: VDO does not re-create a node that is gone.
 async fn write(nodes: &Api<Node>, word: &NodeWord) -> Result<(), kube::Error> {
     let seen = nodes.get_metadata(&word.node).await?;
     let mut said = json!({

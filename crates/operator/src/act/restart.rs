@@ -1,9 +1,9 @@
-//! Lets the pods of a workload start again and changes nothing else of it.
+//! Restarts the pods of a workload and changes nothing else in it.
 //!
-//! A server-side apply says everything its manager says of an object, and what it leaves out goes. A
-//! release that cannot be rendered at the moment, or that would be rendered in another way, must not change
-//! for the sake of a restart: so what VDO applied last is taken from the object itself, and applied again
-//! with one annotation more.
+//! A server-side apply must contain every field that its manager owns: the API server removes the fields that
+//! are missing. A restart must not change the release, even if VDO cannot render it at the moment or would
+//! render it differently. So this module reads the fields that VDO applied last from the object itself. It
+//! applies them again with one more annotation.
 
 use kube::{
     Client,
@@ -15,11 +15,11 @@ use snafu::ResultExt;
 
 use super::{ApplySnafu, Error, NeverAppliedSnafu, NotRestartedSnafu, api_of};
 
-/// Restarts the pods, also where `unreachable` of them are on nodes that are down. Returns whether there
-/// was something to do.
+/// Restarts the pods, even if `unreachable` of them run on nodes that are down. Returns false if the pods
+/// already restart with this change.
 ///
-/// The restart is not noted as an apply: other fields of the workload may have drifted, and the next full
-/// apply has to correct them.
+/// VDO does not note the restart as an apply: other fields of the workload may have drifted, and the next
+/// full apply must correct them.
 pub(super) async fn restart(
     client: &Client,
     id: &ObjectId,
@@ -49,13 +49,13 @@ pub(super) async fn restart(
     Ok(true)
 }
 
-/// Whether the API server kept the annotation that makes the pods start again.
+/// Whether the API server kept the annotation that restarts the pods.
 fn restarts(written: &Value, changed: &str) -> bool {
     written["spec"]["template"]["metadata"]["annotations"][names::CREDENTIALS_CHANGED] == changed
 }
 
 /// Raises `maxUnavailable` of a DaemonSet by the number of its pods on nodes that are down. The DaemonSet
-/// controller counts these pods as unavailable, and would leave live pods with the old password.
+/// controller counts these pods as unavailable and would otherwise leave live pods with the old password.
 ///
 /// The digest gets the suffix that `decide::rollout` writes for the same reason: the full apply after the
 /// restart lowers the limit again.
@@ -73,7 +73,7 @@ fn pass_dead_nodes(ours: &mut Value, unreachable: i64) {
     ours["metadata"]["annotations"][names::DIGEST] = json!(format!("{digest}+{unreachable}"));
 }
 
-/// The fields VDO applied last, with the values they have; none if it applied none.
+/// The fields that VDO applied last, with their current values. `None` if VDO never applied the object.
 fn last_applied(live: &DynamicObject) -> Option<Value> {
     let entries = live.metadata.managed_fields.as_ref()?;
     let ours = entries.iter().find(|entry| {
@@ -87,8 +87,8 @@ fn last_applied(live: &DynamicObject) -> Option<Value> {
     Some(owned(&whole, fields))
 }
 
-/// The part of a value that a set of fields names: `f:` a field, `k:` an item of a list by its keys, `v:` an
-/// item of a set. A field without fields of its own is owned as a whole.
+/// The part of a value that a field set names: `f:` is a field, `k:` a list item by its keys, `v:` an item of
+/// a set. A manager owns a field without subfields as a whole.
 fn owned(value: &Value, fields: &Map<String, Value>) -> Value {
     let named: Vec<(&String, &Value)> = fields.iter().filter(|(name, _)| *name != ".").collect();
     if named.is_empty() {
@@ -117,7 +117,7 @@ fn owned(value: &Value, fields: &Map<String, Value>) -> Value {
     }
 }
 
-/// Whether a name in a set of fields stands for this item of a list.
+/// Whether an entry of a field set refers to this list item.
 fn is_item(item: &Value, name: &str) -> bool {
     if let Some(value) = name.strip_prefix("v:") {
         return serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item);

@@ -1,23 +1,22 @@
-//! Objects that a cluster has once for all its drivers, or that an admin keeps: whoever made them,
-//! they are not taken over for having the name that ours would have.
+//! Objects that a cluster has only once, or that an admin maintains. VDO does not adopt such an object merely
+//! because it has the name that VDO would use.
 
 use catalog::manifest::Object;
 use kube::{Api, api::DynamicObject};
 
 use crate::cluster::is_labelled;
 
-/// How the place of an object is taken that is about to be applied.
+/// Whether VDO can apply an object under its name.
 pub(super) enum Standing {
-    /// By nobody, or by what is ours to write.
+    /// No such object exists, or VDO can write the existing one.
     Open,
-    /// By one of ours that is an admin's to change from then on.
+    /// VDO created the object, and the admin maintains it from then on.
     Settled,
-    /// By other hands, and it stays theirs; what to do instead.
+    /// The object exists and is not managed by VDO, so VDO leaves it alone. Holds the remedy.
     Theirs(&'static str),
 }
 
-/// What to do instead, if an object of this kind is there and is not ours; none where it is taken
-/// over.
+/// The remedy if such an object exists and is not managed by VDO. `None` for objects that VDO adopts.
 fn remedy(object: &Object) -> Option<&'static str> {
     let name = object.name();
     let pulls =
@@ -43,7 +42,7 @@ const SNAPSHOT_CLASS: &str = "VolumeSnapshotClass";
 const SNAPSHOTS: &str = "this cluster has its snapshot controller already; leave out \
                          spec.storageProvider.snapshots.installController";
 
-/// Looks whether the object is there, by whose hand, where that matters.
+/// Checks who manages an existing object, for the kinds where that matters.
 pub(super) async fn standing(
     api: &Api<DynamicObject>,
     object: &Object,
@@ -55,7 +54,7 @@ pub(super) async fn standing(
     Ok(if !is_labelled(&there.metadata.labels.unwrap_or_default()) {
         Standing::Theirs(remedy)
     } else if object.kind() == SNAPSHOT_CLASS {
-        // What becomes of the data of a deleted snapshot is not ours to change back.
+        // The class decides about the data of deleted snapshots: VDO must not revert the admin's choice.
         Standing::Settled
     } else {
         Standing::Open

@@ -1,10 +1,10 @@
-//! Making the fields of an object ours that other hands wrote.
+//! Adopts the fields of an object that another field manager wrote.
 //!
-//! Server-side apply removes what we applied before and apply no more. What another field manager
-//! wrote it leaves: an adopted Deployment would keep the sidecars, variables and arguments of the
-//! release it was installed from beside those of ours. So before the first apply the fields of a
-//! former owner are entered as ours; the apply that follows then decides about all of them. Labels
-//! and annotations stay whoever's they are, and so does what Kubernetes itself writes.
+//! Server-side apply removes the fields that VDO applied before and no longer applies. It leaves the fields
+//! of other managers alone: an adopted Deployment would keep the sidecars, variables and arguments of its
+//! former release next to ours. So before the first apply, VDO takes over the ownership of these fields, and
+//! the apply that follows decides about all of them. Labels and annotations keep their managers, and so do
+//! the fields that Kubernetes itself writes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use kube::{
@@ -16,14 +16,14 @@ use serde_json::{Map, Value, json};
 
 use crate::applied::BYSTANDERS;
 
-/// Enters the fields of former owners as ours, if the object is there and we never applied it.
+/// Transfers the fields of former managers to VDO, if the object exists and VDO never applied it.
 pub(super) async fn take_over(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {
     let Some(object) = api.get_metadata_opt(name).await? else { return Ok(()) };
     let entries = object.metadata.managed_fields.unwrap_or_default();
     let Some(entries) = taken(&entries) else { return Ok(()) };
     let patch = json!({"metadata": {
         "managedFields": entries,
-        // Of this very version: what somebody writes meanwhile is looked at again.
+        // Limits the patch to this version: if somebody writes meanwhile, VDO looks at the object again.
         "resourceVersion": object.metadata.resource_version,
     }});
     let parameters =
@@ -34,7 +34,7 @@ pub(super) async fn take_over(api: &Api<DynamicObject>, name: &str) -> Result<()
     }
 }
 
-/// The entries after the taking over; none if there is nothing to take or it was done before.
+/// The entries after the transfer. `None` if there is nothing to transfer, or VDO has applied the object.
 fn taken(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let ours = |entry: &&ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(names::FIELD_MANAGER)
@@ -68,7 +68,6 @@ fn taken(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     Some(kept)
 }
 
-/// The union of two sets of fields.
 fn merge(into: &mut Map<String, Value>, more: Map<String, Value>) {
     for (key, value) in more {
         match (into.get_mut(&key), value) {

@@ -1,11 +1,13 @@
-//! A namespace that does not end: why what belongs into it is refused, and what holds it.
+//! Namespaces that stay in `Terminating`. The API server refuses new objects in them; this module reports why
+//! the namespace still exists.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
 use super::Error;
 
-/// What holds the namespace of an object that was refused, if that namespace is being deleted.
+/// The reason why the namespace of a refused object still exists. `None` if that namespace is not being
+/// deleted.
 pub(crate) async fn holds(client: &Client, error: &Error) -> Option<String> {
     let Error::Apply { object, .. } = error else { return None };
     let name = if object.kind == "Namespace" { &object.name } else { &object.namespace };

@@ -1,4 +1,4 @@
-//! What a vCenter holds, as the checks see it.
+//! Converts the inventory of a vCenter into facts for the checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use vsphere::{
     },
 };
 
-/// The properties of virtual machines the checks need.
+/// The VM properties that the checks need.
 pub const SELECTION_OF_VMS: &[&[&str]] = &[
     seen::Vm::IDENTITY,
     seen::Vm::CONFIG,
@@ -24,7 +24,7 @@ pub const SELECTION_OF_VMS: &[&[&str]] = &[
     seen::Vm::SNAPSHOTS,
 ];
 
-/// What of a vCenter is watched: machines with what the checks need, and what they stand on.
+/// The watched part of a vCenter: VMs with the properties that the checks need, and the objects they run on.
 pub fn selection() -> Selection {
     Selection::new()
         .vms(SELECTION_OF_VMS)
@@ -33,8 +33,8 @@ pub fn selection() -> Selection {
         .datastores(&[seen::Datastore::IDENTITY, seen::Datastore::STATE, seen::Datastore::HOSTS])
 }
 
-/// Everything but tags, policies and file service, which are not part of the view. Of the machines
-/// only those `keep` names: a vCenter may hold many that are no concern of this cluster.
+/// All inventory facts except tags, policies, host groups and file service, which the view does not contain.
+/// `keep` selects the VMs: a vCenter may hold many VMs that have nothing to do with this cluster.
 pub(crate) fn inventory(tree: &Tree, keep: impl Fn(&seen::Vm) -> bool) -> Inventory {
     let vms = tree.vms().into_iter().filter(|vm| keep(vm));
     Inventory {
@@ -50,7 +50,7 @@ pub(crate) fn inventory(tree: &Tree, keep: impl Fn(&seen::Vm) -> bool) -> Invent
             .map(|ds| (id(&ds.reference), datastore(tree, ds)))
             .collect(),
         vms: vms.map(|vm| (id(&vm.reference), vm_facts(tree, &vm))).collect(),
-        // Whoever asks vCenter adds these.
+        // The caller adds these after it queries vCenter.
         tags: Known::default(),
         policies: Known::default(),
         host_groups: Known::default(),
@@ -58,7 +58,7 @@ pub(crate) fn inventory(tree: &Tree, keep: impl Fn(&seen::Vm) -> bool) -> Invent
     }
 }
 
-/// The names of the datacenters a VsphereCloudConfig lists: by name, by path or by reference.
+/// The names of the datacenters that a VsphereCloudConfig lists by name, by path or by reference.
 pub(crate) fn datacenter_names(tree: &Tree, listed: &[&str]) -> BTreeSet<String> {
     let all = tree.datacenters();
     let resolved = listed.iter().map(|wanted| {
@@ -70,7 +70,7 @@ pub(crate) fn datacenter_names(tree: &Tree, listed: &[&str]) -> BTreeSet<String>
     resolved.collect()
 }
 
-/// The reference of an object as facts carry it.
+/// The reference of an object in the form that facts use.
 pub(crate) fn id(reference: &MoRef) -> String {
     reference.id.to_string()
 }
@@ -104,7 +104,8 @@ pub(crate) fn hosts(tree: &Tree) -> BTreeMap<String, Host> {
     tree.hosts().iter().map(|seen| (id(&seen.reference), host(seen))).collect()
 }
 
-/// The version, with the update its API tells: 6.7 Update 3 calls itself 6.7.0, and its API 6.7.3.
+/// The version, with the update number from the API version: 6.7 Update 3 reports 6.7.0 as its version, and
+/// 6.7.3 as its API version.
 pub(crate) fn version(text: Option<&str>, api: Option<&str>) -> Version {
     let parse = |text: Option<&str>| text.and_then(|text| text.parse::<Version>().ok());
     let mut version = parse(text).unwrap_or_default();
@@ -135,7 +136,7 @@ fn datastore(tree: &Tree, seen: &seen::Datastore) -> Datastore {
     }
 }
 
-/// One virtual machine.
+/// The facts of one VM.
 pub fn vm_facts(tree: &Tree, vm: &seen::Vm) -> Vm {
     let datacenter = tree.datacenter_of(&vm.reference);
     let devices = vm.devices.as_deref().unwrap_or_default();
@@ -160,7 +161,7 @@ pub fn vm_facts(tree: &Tree, vm: &seen::Vm) -> Vm {
         accessible: connection.is_none_or(|connection| !lost.contains(connection)),
         disk_uuid: match (vm.disk_uuid_enabled, &vm.hardware_version) {
             (Some(on), _) => on.into(),
-            // What was never set is off; what cannot be read is not known.
+            // A setting that was never set is off. A setting that VDO cannot read is unknown.
             (None, Some(_)) => false.into(),
             (None, None) => Known::unknown("vCenter does not show how its VM is configured"),
         },
@@ -187,7 +188,8 @@ fn tools(vm: &seen::Vm) -> Tools {
     }
 }
 
-/// `vmx-19` is 19; what vCenter does not say counts as new, for it accuses nobody.
+/// The number of a hardware version: `vmx-19` is 19. An unknown version counts as new, so that no check
+/// reports it.
 fn hardware(version: Option<&str>) -> u32 {
     let number = version.and_then(|version| version.strip_prefix("vmx-"));
     number.and_then(|number| number.parse().ok()).unwrap_or(u32::MAX)
@@ -217,8 +219,8 @@ fn controllers(devices: &[seen::Device]) -> Vec<ScsiController> {
     devices.iter().filter(scsi).map(controller).collect()
 }
 
-/// Only the machine's own cards: those of a container network come and go with every pod, and no
-/// check looks at them.
+/// The VM's own network adapters only. Those of a container network change with every pod, and no check reads
+/// them.
 fn nics(vm: &seen::Vm) -> Vec<Nic> {
     let own = vm.nics.iter().flatten().filter(|nic| nic.device >= 0);
     let nic = |nic: &seen::GuestNic| Nic {

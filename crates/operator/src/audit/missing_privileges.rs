@@ -1,4 +1,4 @@
-//! What a vCenter account lacks, for the status of its VsphereCloudConfig.
+//! The privileges that a vCenter account lacks, for the status of its VsphereCloudConfig.
 
 use api::vsphere_cloud_config::{MissingPrivileges, Privileges};
 use health::{
@@ -8,10 +8,10 @@ use health::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// Objects that are named at most; the findings name the others.
+/// The maximum number of objects in the status. The findings name the others.
 const OBJECTS: usize = 64;
 
-/// What is lacking on each object; none where vCenter did not tell.
+/// The missing privileges of each object; none if vCenter did not report the privileges.
 pub(crate) fn of(grants: &Known<Grants>, wanted: &Wanted, at: Timestamp) -> Option<Privileges> {
     let missing = grants.get()?.entities.iter().filter_map(|entity| {
         let held = entity.privileges.get()?;

@@ -1,4 +1,4 @@
-//! What a vCenter shows whoever knocks: its certificate and its clock. No login, no password.
+//! Probes the certificate and the clock of a vCenter, without a login or a password.
 
 use runtime::error_chain::error_chain;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use jiff::Timestamp;
 use reqwest::tls::TlsInfo;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How long a vCenter may take to open.
+/// Timeout for a vCenter to answer.
 const WITHIN: Duration = Duration::from_secs(15);
-/// A page every vCenter serves without a login.
+/// A page that every vCenter serves without a login.
 const PAGE: &str = "/sdk/vimServiceVersions.xml";
 /// SHA-1 with RSA and with ECDSA.
 const SHA1: [&str; 2] = ["1.2.840.113549.1.1.5", "1.2.840.10045.4.1"];
-/// The longest RSA key the storage driver takes, in bits.
+/// The longest RSA key that the storage driver accepts, in bits.
 const LONGEST: usize = 8192;
 
-/// What was seen.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TlsProbe {
-    /// The certificate, apart from whether it is trusted: that is for whoever logs in to say.
+    /// The certificate. The probe does not check whether it is trusted; the login does.
     pub tls: Known<Tls>,
-    /// How many seconds its clock is ahead of ours.
+    /// The number of seconds that vCenter's clock is ahead of ours.
     pub clock_ahead: Known<i64>,
 }
 
-/// Looks at a vCenter, given as `host` or `host:port`.
+/// Probes a vCenter, given as `host` or `host:port`.
 pub async fn look(address: &str) -> TlsProbe {
     match probe(address).await {
         Ok(seen) => seen,
@@ -38,7 +38,7 @@ pub async fn look(address: &str) -> TlsProbe {
 }
 
 async fn probe(address: &str) -> Result<TlsProbe, reqwest::Error> {
-    // Any certificate will do to look at it; nothing secret is sent here.
+    // The probe accepts any certificate, because it only inspects it and sends no secret.
     let client = reqwest::Client::builder()
         .danger_accept_invalid_certs(true)
         .tls_info(true)

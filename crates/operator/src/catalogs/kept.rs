@@ -1,5 +1,5 @@
-//! The last good signed catalog, kept in the cluster: after a restart it is in use at once, network or
-//! not, expired or not, and no older one of the same key takes its place.
+//! Keeps the last good signed catalog in the cluster. After a restart, VDO uses it at once, without a network
+//! and even if it has expired. No older catalog of the same key replaces it.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use kube::{
 use plan::names;
 use serde_json::json;
 
-/// The ConfigMap beside the operator.
+/// The ConfigMap in the operator's namespace.
 const NAME: &str = "vdo-kept-catalog";
-/// What fits into a ConfigMap with room to spare. Of a larger one only the serials are kept.
+/// The largest bundle to store: it fits into a ConfigMap with room to spare. VDO stores only the serials of a
+/// larger one.
 const LIMIT: usize = 900_000;
 
-/// What was kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// By key, the highest serial of a catalog ever taken that it signed.
+    /// The highest accepted serial by signing key.
     pub(super) floors: BTreeMap<KeyId, u64>,
-    /// The highest serial ever taken, whoever signed it: what early releases kept instead.
+    /// The highest accepted serial of any key. Early releases stored this instead of `floors`.
     pub(super) early_floor: Option<u64>,
-    /// Where the catalog came from.
+    /// The source of the catalog.
     pub(super) source: String,
-    /// The signed catalog as it was read; its signature is checked again.
+    /// The signed catalog as VDO read it. VDO verifies the signature again.
     pub(super) bundle: String,
 }
 
-/// What was kept, or nothing.
+/// Reads the stored catalog. Returns an empty [`Kept`] if there is none.
 pub(super) async fn read(client: &Client, namespace: &str) -> Result<Kept, kube::Error> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let map = maps.get_opt(NAME).await?;
@@ -47,7 +47,6 @@ fn from(mut data: BTreeMap<String, String>) -> Kept {
     }
 }
 
-/// Keeps it.
 pub(super) async fn write(
     client: &Client,
     namespace: &str,

@@ -1,19 +1,19 @@
-//! The compatibility matrix of the Go VDO, and the ConfigMap it was kept in.
+//! The compatibility matrix of the Go VDO, and its ConfigMap.
 
 use std::sync::Arc;
 
 use catalog::{Catalog, Release};
 
-/// The ConfigMap of the Go VDO, beside the operator.
+/// The ConfigMap of the Go VDO, in the operator's namespace.
 pub(crate) const NAME: &str = "compat-matrix-config";
-/// Its key for a matrix that stands in it.
+/// The key of a matrix inside the ConfigMap.
 pub(super) const CONTENT: &str = "versionConfigContent";
-/// Its key for the address of one.
+/// The key of the URL of a matrix.
 pub(super) const URL: &str = "versionConfigURL";
 
-/// A matrix with what VDO itself knows of its releases. A matrix names only where manifests were; of a
-/// release VDO carries, the manifest and the images are known, so nothing has to be fetched. The
-/// others are left out, and returned by name.
+/// Completes a matrix with the manifests and images of the embedded catalog. A matrix names only URLs of
+/// manifests. For a release in the embedded catalog, VDO knows the manifest and the images, so it fetches
+/// nothing. The other releases are left out; the second value lists them.
 pub(super) fn filled(matrix: &Catalog, known: &Catalog) -> (Arc<Catalog>, Vec<String>) {
     let mut left_out = Vec::new();
     let mut releases = Vec::new();

@@ -1,4 +1,4 @@
-//! Which catalogs are taken, and which are in use after a restart.
+//! Tests which catalogs VDO accepts, and which catalog it uses after a restart.
 
 use catalog::trust::{Bundle, SigningKey};
 use serde_json::json;
@@ -14,7 +14,7 @@ fn catalogs() -> Catalogs {
     Catalogs::new(Arc::new(watch::Sender::new(())))
 }
 
-/// The embedded catalog as a later one.
+/// The embedded catalog with a higher serial.
 fn newer() -> String {
     let text = catalog::EMBEDDED.replace("serial: 1\n", "serial: 7\n");
     assert_ne!(text, catalog::EMBEDDED, "the embedded catalog has another serial");
@@ -74,7 +74,7 @@ fn the_serial_never_goes_back_not_even_over_a_restart() {
     assert_eq!(after.current().serial, 1, "what VDO carries goes on");
     assert!(after.offer("url", signed(7, &key).as_bytes(), &keys, Delivery::Network));
 
-    // Nobody names it any more: VDO's own is used, and yet no older one is taken later.
+    // No object names the catalog any more: VDO uses the embedded one, and still accepts no older one later.
     after.last = Some(("url".into(), Instant::now()));
     after.go_back();
     assert_eq!(after.current().serial, 1);
@@ -102,7 +102,7 @@ fn a_fetched_catalog_is_in_use_at_once_after_a_restart_if_its_signature_still_ho
     assert_eq!(tampered.current().serial, 1);
 }
 
-/// The embedded catalog with this serial, which expired long ago, signed.
+/// The embedded catalog with this serial, expired long ago, signed.
 fn expired(serial: u64, key: &SigningKey) -> String {
     let text = catalog::EMBEDDED
         .replace("serial: 1\n", &format!("serial: {serial}\n"))
@@ -128,14 +128,14 @@ fn a_catalog_that_expired_while_it_was_in_use_is_in_use_after_a_restart_too() {
         after.resume(&kept, Some(&config));
         assert_eq!((after.current().serial, after.trouble()), (7, None), "{source}");
         assert_eq!(after.status().source, Some(source));
-        // Its source may go on offering it, and nothing older, expired or not.
+        // The source can offer the same catalog again. VDO accepts no older one, and no other expired one.
         let keys = keys_of(&config);
         assert!(after.offer("url", expired(7, &key).as_bytes(), &keys, Delivery::Network));
         assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, Delivery::Network));
         assert!(!after.offer("url", expired(8, &key).as_bytes(), &keys, Delivery::Network));
         assert_eq!(after.current().serial, 7);
     }
-    // One that was never in use is not taken.
+    // VDO does not accept an expired catalog that was never in use.
     let mut catalogs = catalogs();
     let keys = keys_of(&config(Some(&key)));
     assert!(!catalogs.offer("url", expired(7, &key).as_bytes(), &keys, Delivery::Network));

@@ -8,7 +8,7 @@ use kube::{Api, Client, api::PostParams};
 
 use super::crash_logs;
 
-/// What must be readable for the checks, and for what: group, resource, purpose.
+/// The resources that the checks must be able to read: group, resource, purpose.
 const READ: [(&str, &str, &str); 19] = [
     ("", "nodes", "finding the machines of nodes"),
     ("", "pods", "seeing whether the drivers run"),
@@ -31,7 +31,7 @@ const READ: [(&str, &str, &str); 19] = [
     ("storage.k8s.io", "volumeattachments", "seeing volumes that are stuck"),
 ];
 
-/// What the checks need to be allowed to do.
+/// The permissions that the checks need.
 fn needed() -> impl Iterator<Item = AccessReview> {
     let lists = READ
         .into_iter()
@@ -39,7 +39,7 @@ fn needed() -> impl Iterator<Item = AccessReview> {
     lists.chain([crash_logs::right()])
 }
 
-/// Asks the API server what the account may read.
+/// Asks the API server which of these permissions the account has.
 pub(crate) async fn access(client: &Client) -> Known<Vec<AccessReview>> {
     let mut reviews = Vec::new();
     for review in needed() {
@@ -51,7 +51,7 @@ pub(crate) async fn access(client: &Client) -> Known<Vec<AccessReview>> {
     Known::Known(reviews)
 }
 
-/// Asks the API server whether the account has one right, in all namespaces.
+/// Asks the API server whether the account has one permission, in all namespaces.
 pub(crate) async fn is_allowed(
     client: &Client,
     review: &AccessReview,

@@ -1,4 +1,4 @@
-//! Small things kept from large objects, filled by a watch.
+//! Caches that a watch fills with small extracts of large objects.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-/// A watch that fills a shelf, to be run as a task.
+/// A watch that fills a cache, to run as a task.
 pub(crate) type Filler = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What was kept, by `namespace/name`. Clones are the same shelf.
+/// Extracts of objects, by `namespace/name`. Clones share the same cache.
 #[derive(Debug)]
 pub(crate) struct Cache<T>(Arc<RwLock<Inner<T>>>);
 
@@ -32,14 +32,14 @@ impl<T> Clone for Cache<T> {
 #[derive(Debug)]
 struct Inner<T> {
     items: BTreeMap<String, T>,
-    /// Items of a view that is not complete yet.
+    /// Items of a list that is not complete yet.
     coming: BTreeMap<String, T>,
-    /// Why there is no view, until there is one.
+    /// The reason why there is no complete view; `None` as soon as there is one.
     blind: Option<String>,
     revision: u64,
 }
 
-/// The objects of one kind, and what is kept of each.
+/// The objects of one kind, and the function that extracts an item from each.
 pub(crate) struct Source<K, T> {
     open: Box<dyn Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + Sync>,
     keep: fn(&K) -> Option<T>,
@@ -51,19 +51,19 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     T: Clone + PartialEq + Send + Sync + 'static,
 {
-    /// What `keep` makes of each object of `api`.
+    /// A source of the items that `keep` extracts from each object of `api`.
     pub(crate) fn of(api: Api<K>, config: watcher::Config, keep: fn(&K) -> Option<T>) -> Self {
         let open = move || watcher(api.clone(), config.clone()).boxed();
         Self { open: Box::new(open), keep, differs: PartialEq::ne }
     }
 
-    /// What is news.
+    /// Sets the function that decides whether a changed item is a change to report.
     pub(crate) fn differing(mut self, differs: fn(&T, &T) -> bool) -> Self {
         self.differs = differs;
         self
     }
 
-    /// Everything, once. `optional`: a kind the cluster does not have has no objects.
+    /// Reads all objects once. If `optional` is set, a kind that the cluster does not define has no objects.
     pub(crate) async fn read(&self, optional: bool) -> Known<BTreeMap<String, T>> {
         let mut found = BTreeMap::new();
         let mut events = (self.open)();
@@ -81,7 +81,7 @@ where
         Known::Known(found)
     }
 
-    /// A shelf kept filled, and the watch that fills it.
+    /// A cache, and the watch that fills it.
     pub(crate) fn watch(self, changed: &Arc<watch::Sender<()>>) -> (Cache<T>, Filler) {
         let kept = Cache::blank();
         let (target, changed) = (kept.clone(), changed.clone());
@@ -94,8 +94,8 @@ where
         (kept, Box::pin(filler))
     }
 
-    /// The same for a kind that is not in every cluster: filled while `definition` is there, and empty
-    /// while it is not. Nothing is asked of the API server in vain.
+    /// Like [`Self::watch`], for a kind that not every cluster defines. The watch fills the cache while
+    /// `definition` exists and empties it otherwise, so it sends the API server no request that must fail.
     pub(crate) fn watch_while(
         self,
         definition: Cache<()>,
@@ -154,7 +154,7 @@ impl<T> Cache<T> {
         Self(Arc::new(RwLock::new(inner)))
     }
 
-    /// There is no view any more, for this reason.
+    /// Drops the view, for this reason.
     fn forget(&self, reason: &str) {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         inner.items.clear();
@@ -164,7 +164,7 @@ impl<T> Cache<T> {
         inner.revision += u64::from(news);
     }
 
-    /// There is nothing, for certain. Whether that is news.
+    /// Records that no objects exist. Returns whether that is a change.
     fn empty(&self) -> bool {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let news = inner.blind.take().is_some() || !inner.items.is_empty();
@@ -176,8 +176,8 @@ impl<T> Cache<T> {
 }
 
 impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
-    /// A shelf for what `keep` makes of each object of a watch, and the task that fills it. `changed` is
-    /// told when an item comes, goes or `differs` from what it was.
+    /// A cache of the items that `keep` extracts from each object of a watch, and the task that fills it. The
+    /// task notifies `changed` when an item appears, disappears or `differs` from its previous value.
     pub(crate) fn of<K>(
         events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
         keep: fn(&K) -> Option<T>,
@@ -198,7 +198,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
         (cache, Box::pin(filler))
     }
 
-    /// Whether that was news.
+    /// Applies an event. Returns whether it changed the view.
     fn take<K: Resource>(
         &self,
         event: watcher::Result<watcher::Event<K>>,
@@ -238,7 +238,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
             Ok(watcher::Event::Delete(object)) => inner.items.remove(&key(&object)).is_some(),
             Err(error) => {
                 let reason = reason(&error);
-                // A view that was complete stays: what is watched again catches up.
+                // A complete view stays valid: a restarted watch catches up.
                 let news = inner.blind.as_ref().is_some_and(|before| *before != reason);
                 if inner.blind.is_some() {
                     inner.blind = Some(reason);
@@ -250,17 +250,17 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
         news
     }
 
-    /// Waits until there is a view; `news` hears of every change.
+    /// Waits until there is a complete view. `news` must receive every change.
     pub(crate) async fn listed(&self, mut news: watch::Receiver<()>) {
         while matches!(self.read(|_| ()), Known::Unknown { .. }) && news.changed().await.is_ok() {}
     }
 
-    /// Changes whenever what is kept changes.
+    /// A number that changes whenever the cached items change.
     pub(crate) fn revision(&self) -> u64 {
         self.0.read().unwrap_or_else(PoisonError::into_inner).revision
     }
 
-    /// What is made of everything that is kept, or why there is nothing.
+    /// Passes all items to `make`, or returns the reason why there is no view.
     pub(crate) fn read<R>(&self, make: impl FnOnce(&BTreeMap<String, T>) -> R) -> Known<R> {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match &inner.blind {
@@ -282,7 +282,7 @@ fn is_undefined(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
-/// Why a watch does not work, without what changes from one attempt to the next.
+/// The reason why a watch fails, without the details that change from one attempt to the next.
 fn reason(error: &watcher::Error) -> String {
     let status = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))

@@ -1,8 +1,8 @@
-//! The last words of containers that crashed, read from their logs.
+//! The last log lines of containers that crashed.
 //!
-//! The drivers write no termination message. Those VDO renders leave the end of their log in the pod's
-//! status; of the others, as somebody else installed them or an earlier VDO did, the log of the run that
-//! ended has to be asked for. Little of it, of few containers, a few at a time, and once for each crash.
+//! The drivers write no termination message. The drivers that VDO renders leave the end of their log in the
+//! pod's status. For other drivers, installed by somebody else or by an earlier VDO, VDO requests the log of
+//! the run that ended. It reads few lines, of few containers, a few at a time, and once for each crash.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,23 +17,24 @@ use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use super::cache::Filler;
 
-/// How many lines are read, from the end.
+/// The number of lines to read, from the end.
 pub(crate) const LINES: usize = 20;
-/// How many bytes are read at most.
+/// The maximum number of bytes to read.
 const BYTES: i64 = 8 * 1024;
-/// How much of one line is kept.
+/// The maximum number of characters to keep of a line.
 const WIDTH: usize = 1000;
-/// How long a kubelet may take.
+/// Timeout for the kubelet to return a log.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How many logs are read at once.
+/// The number of logs to read concurrently.
 const AT_ONCE: usize = 4;
-/// How many containers are listened to; the others of a driver that crashes everywhere say the same.
+/// The maximum number of containers to read. If a driver crashes everywhere, the other containers log the
+/// same.
 pub(crate) const MOST: usize = 24;
 
-/// Why a log is not read though it could be.
+/// The reason reported for a container beyond [`MOST`].
 const TOO_MANY: &str = "so many containers crash that only the logs of the first ones are read";
 
-/// Why a log is not read though it should be.
+/// The reason reported when the account lacks the permission to read logs.
 const FORBIDDEN: &str = "this account may not read logs: get pods/log is forbidden";
 
 /// A container that ended.
@@ -44,17 +45,17 @@ pub(crate) struct Ended {
     container: String,
 }
 
-/// The words of a container, and of which of its runs they are.
+/// The crash logs of a container, and the restart count of the run they belong to.
 type Heard = BTreeMap<Ended, (i32, Known<Vec<String>>)>;
 
-/// What the status says of the end of a container, if it ended: the last message, or none.
+/// The last termination message in the status of a container; empty if there is none.
 pub(crate) fn message(status: &ContainerStatus) -> &str {
     let ended = [&status.last_state, &status.state].into_iter().flatten();
     let ended = ended.filter_map(|state| state.terminated.as_ref());
     ended.filter_map(|ended| ended.message.as_deref()).next_back().unwrap_or_default()
 }
 
-/// Whether a container crashed and its status does not say with what words.
+/// Whether a container crashed and its status has no termination message.
 fn is_mute(status: &ContainerStatus) -> bool {
     let state = status.state.as_ref();
     let waiting = state.and_then(|state| state.waiting.as_ref()?.reason.as_deref());
@@ -64,7 +65,7 @@ fn is_mute(status: &ContainerStatus) -> bool {
     !status.ready && crashed && message(status).is_empty()
 }
 
-/// The containers of a pod whose logs have to be asked, and how often each was started again.
+/// The containers of a pod whose logs VDO must request, and the restart count of each.
 fn mute(pod: &Pod) -> impl Iterator<Item = (Ended, i32)> {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     statuses.filter(|status| is_mute(status)).map(|status| {
@@ -74,7 +75,7 @@ fn mute(pod: &Pod) -> impl Iterator<Item = (Ended, i32)> {
     })
 }
 
-/// Those of all these pods; the first ones, where there are too many.
+/// The same for all these pods, limited to the first [`MOST`] containers.
 pub(crate) fn all_mute<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<Ended, i32> {
     let mut all: BTreeMap<Ended, i32> = pods.flat_map(mute).collect();
     while all.len() > MOST {
@@ -95,7 +96,7 @@ async fn read(client: &Client, ended: &Ended) -> Known<Vec<String>> {
     };
     match timeout(TIMEOUT, pods.logs(&ended.pod, &parameters)).await {
         Ok(Ok(text)) => Known::Known(lines(&text)),
-        // The same words for the same reason, whatever the pod: many are one finding.
+        // The same reason has the same message for every pod, so that many pods yield one finding.
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => Known::unknown(FORBIDDEN),
         Ok(Err(kube::Error::Api(status))) if [400, 404].contains(&status.code) => {
             Known::unknown("the log of the run that ended is gone")
@@ -105,8 +106,7 @@ async fn read(client: &Client, ended: &Ended) -> Known<Vec<String>> {
     }
 }
 
-/// The last lines of a text, each no longer than need be, without what they say is secret: findings
-/// quote them.
+/// The last lines of a text, shortened and redacted, because findings quote them.
 pub(crate) fn lines(text: &str) -> Vec<String> {
     let text = redaction::redact_text(text);
     let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -114,12 +114,12 @@ pub(crate) fn lines(text: &str) -> Vec<String> {
     last.iter().map(|line| line.chars().take(WIDTH).collect()).collect()
 }
 
-/// What was heard so far.
+/// The crash logs read so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Said(Heard);
 
 impl Said {
-    /// Everything these pods say, asked for once.
+    /// Reads the crash logs of these pods once.
     pub(crate) async fn by<'p>(client: &Client, pods: impl Iterator<Item = &'p Pod>) -> Self {
         let mut heard = Heard::new();
         let mut tasks = JoinSet::new();
@@ -135,8 +135,8 @@ impl Said {
         Self(heard)
     }
 
-    /// The last lines of a container and, if they cannot be read, why not. Nothing of either while
-    /// they are being read for the first time.
+    /// The last lines of a container and, if VDO cannot read them, the reason. Both are empty while VDO reads
+    /// them for the first time.
     pub(crate) fn of(&self, pod: &Pod, status: &ContainerStatus) -> (Vec<String>, Option<String>) {
         let message = message(status);
         if !message.is_empty() || !is_mute(status) {
@@ -155,14 +155,14 @@ impl Said {
         }
     }
 
-    /// The right to read logs, where it turned out to be missing.
+    /// The permission to read logs, if a read failed because it is missing.
     pub(crate) fn right(&self) -> Option<AccessReview> {
         let mut reasons = self.0.values().filter_map(|(_, said)| said.reason());
         reasons.any(|reason| reason == FORBIDDEN).then(right)
     }
 }
 
-/// The right to read logs, as long as nobody said that it is there.
+/// The permission to read logs, not granted until a review shows that it is.
 pub(crate) fn right() -> AccessReview {
     AccessReview {
         group: String::new(),
@@ -187,14 +187,14 @@ fn take(heard: &mut Heard, done: Option<Result<Done, tokio::task::JoinError>>) {
     }
 }
 
-/// Listens to whom it is told to: once, and again after the next crash.
+/// Reads the crash logs of the requested containers: once, and again after each further crash.
 pub(crate) struct CrashLogs {
     wanted: watch::Sender<BTreeMap<Ended, i32>>,
     heard: Arc<RwLock<Heard>>,
 }
 
 impl CrashLogs {
-    /// `changed` is told whenever something was heard.
+    /// The task notifies `changed` whenever it has read a log.
     pub(crate) fn new(client: &Client, changed: &Arc<watch::Sender<()>>) -> (Self, Filler) {
         let wanted = watch::Sender::new(BTreeMap::new());
         let heard = Arc::new(RwLock::new(Heard::new()));
@@ -202,7 +202,7 @@ impl CrashLogs {
         (Self { wanted, heard }, Box::pin(filler))
     }
 
-    /// From now on, listen to these.
+    /// Replaces the set of containers to read.
     pub(crate) fn follow(&self, crashed: BTreeMap<Ended, i32>) {
         self.wanted.send_if_modified(|before| {
             let news = *before != crashed;
@@ -211,7 +211,7 @@ impl CrashLogs {
         });
     }
 
-    /// What was heard so far.
+    /// The crash logs read so far.
     pub(crate) fn said(&self) -> Said {
         Said(self.heard.read().unwrap_or_else(PoisonError::into_inner).clone())
     }

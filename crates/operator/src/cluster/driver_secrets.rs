@@ -1,7 +1,7 @@
 //! The Secrets from which the drivers on record read their passwords.
 //!
-//! A watch tells when one of ours changes; only then it is read again. One that does not carry our label
-//! yet, as of a driver that was adopted a moment ago, is read in every round.
+//! A watch reports when a Secret with our label changes; only then VDO reads it again. VDO reads a Secret
+//! without our label in every round: for example, that of a driver adopted a moment ago.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use plan::{
 };
 use runtime::error_chain::error_chain;
 
-/// What was read last, and of which version it is.
+/// The Secrets as last read, each with its version.
 #[derive(Debug, Default)]
 pub(crate) struct LastRead(Mutex<BTreeMap<ObjectId, (String, DriverSecret)>>);
 
@@ -36,8 +36,8 @@ impl LastRead {
     }
 }
 
-/// The Secrets of the drivers on record. One that cannot be read is left out: what depends on it waits,
-/// and nothing else does.
+/// The Secrets of the drivers on record. A Secret that VDO cannot read is absent: only the work that depends
+/// on it waits.
 pub(crate) async fn of(
     client: &Client,
     last: &LastRead,
@@ -54,7 +54,8 @@ pub(crate) async fn of(
         }
         match read(client, &id).await {
             Ok(Some((version, secret))) => {
-                // A watch may lag behind: what is newer than it shows is read again then.
+                // A watch can lag behind. If the Secret is newer than the watch shows, VDO reads it again in
+                // the next round.
                 if mark.is_some_and(|mark| mark == version) {
                     last.keep(&version, &secret);
                 }
@@ -70,7 +71,7 @@ pub(crate) async fn of(
     all
 }
 
-/// Where a driver on record has its passwords, if VDO may read there.
+/// The Secret with the passwords of a driver on record, if VDO has permission to read it.
 fn place(driver: Driver, record: &Record) -> Option<ObjectId> {
     record.version.as_ref()?;
     let kept = record.names.as_ref();
@@ -100,7 +101,7 @@ async fn read(
         let text = String::from_utf8(value.0).ok()?;
         Some((key, SecretText::from(text)))
     });
-    // Bytes that are no text were not written by VDO, and a driver cannot read them either.
+    // VDO did not write bytes that are not text, and a driver cannot read them either.
     let Some(data) = texts.collect() else { return Ok(None) };
     let annotations = secret.metadata.annotations.unwrap_or_default();
     let read = DriverSecret {

@@ -1,4 +1,4 @@
-//! Which workloads belong to which driver.
+//! Maps workloads to drivers.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use plan::{facts::Task, names};
 use super::pods::made_by;
 use crate::allowed_namespaces;
 
-/// Whether a workload has anything to do with the drivers.
+/// Whether a workload looks like part of a driver.
 pub(crate) fn is_relevant(
     kind: &str,
     object: &impl ResourceExt,
@@ -19,8 +19,8 @@ pub(crate) fn is_relevant(
     part(kind, object, template).is_some()
 }
 
-/// Which part of which driver a workload is, by whatever name it was installed: upstream's manifests
-/// and charts, Rancher's, OpenShift's.
+/// The driver and the part of it that a workload is, under any name it is installed with: by upstream's
+/// manifests and charts, by Rancher or by OpenShift.
 pub(crate) fn part(
     kind: &str,
     object: &impl ResourceExt,
@@ -62,7 +62,7 @@ fn is_cpi(image: &str) -> bool {
         || image.ends_with(Implementation::CLOUD_CONTROLLER_IMAGE)
 }
 
-/// An image without registry port, tag and digest.
+/// The image without tag and digest. A registry port is not a tag, and stays.
 fn path(image: &str) -> &str {
     let image = image.split('@').next().unwrap_or(image);
     match image.rsplit_once(':') {
@@ -71,7 +71,7 @@ fn path(image: &str) -> &str {
     }
 }
 
-/// Whether a workload carries our label where only admins may write it.
+/// Whether a workload carries our label in a namespace where only admins can write it.
 pub(crate) fn is_ours_by_label(object: &impl ResourceExt) -> bool {
     allowed_namespaces::has(&object.namespace().unwrap_or_default()) && is_labelled(object.labels())
 }
@@ -80,9 +80,9 @@ pub(crate) fn is_labelled(labels: &BTreeMap<String, String>) -> bool {
     labels.get(names::MANAGED_BY_LABEL).is_some_and(|value| value == names::MANAGED_BY)
 }
 
-/// The driver's version: from our label, else from the tag of the driver's image; what stands beside
-/// it in the pod has versions of its own. Where others wrote the label it is the version of a chart, which
-/// may bring an older driver to an older cluster.
+/// The driver's version: from our label, otherwise from the tag of the driver's image. Sidecar containers
+/// have their own versions. A label that VDO did not write is the version of a chart, which may install an
+/// older driver in an older cluster.
 pub(crate) fn version(
     labels: &BTreeMap<String, String>,
     template: Option<&PodTemplateSpec>,
@@ -95,19 +95,19 @@ pub(crate) fn version(
     })
 }
 
-/// The image of the driver itself.
+/// The image of the driver itself, not of a sidecar.
 fn driver_image(template: &PodTemplateSpec) -> Option<&str> {
     let containers = &template.spec.as_ref()?.containers;
     let mut images = containers.iter().filter_map(|container| container.image.as_deref());
     images.find(|image| is_csi(path(image)) || is_cpi(path(image)))
 }
 
-/// Whose driver it is.
+/// The implementation that the driver's image belongs to.
 pub(crate) fn implementation(template: Option<&PodTemplateSpec>) -> Option<Implementation> {
     Some(Implementation::of_image(path(driver_image(template?)?)))
 }
 
-/// Whether a pod is one of this workload.
+/// Whether a pod belongs to this workload.
 pub(crate) fn belongs_to(pod: &Pod, kind: &str, name: &str) -> bool {
     pod.owner_references().iter().any(|owner| made_by(&owner.kind, &owner.name, kind, name))
 }
@@ -176,7 +176,7 @@ mod tests {
         ]}}))
         .unwrap();
         assert_eq!(version(&BTreeMap::new(), Some(&template)).as_deref(), Some("3.7.0"));
-        // Of a chart it is not known which driver it brings.
+        // A chart's version is not the version of the driver it installs.
         let mut labels = BTreeMap::from([(names::VERSION_LABEL.to_owned(), "3.8.0".to_owned())]);
         assert_eq!(version(&labels, Some(&template)).as_deref(), Some("3.7.0"));
         labels.insert(names::MANAGED_BY_LABEL.into(), names::MANAGED_BY.into());

@@ -1,4 +1,4 @@
-//! Events and leases, as the checks see them.
+//! Converts events and leases into facts for the checks.
 
 use health::facts::{Event, Lease};
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use super::volumes::bounded;
 
-/// The leases the drivers hold, and whose they are.
+/// The leases that the drivers hold, each with its driver.
 pub(crate) const LEASES: [(&str, &str); 6] = [
     ("cloud-controller-manager", "CPI"),
     ("vsphere-syncer", "CSI"),
@@ -17,12 +17,11 @@ pub(crate) const LEASES: [(&str, &str); 6] = [
     ("external-snapshotter-leader-csi-vsphere-vmware-com", "CSI"),
 ];
 
-/// Their names.
 pub(crate) fn lease_names() -> [&'static str; 6] {
     LEASES.map(|(name, _)| name)
 }
 
-/// A warning about an object.
+/// A warning event about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Warning {
     /// `Pod`, `DaemonSet`, `PersistentVolumeClaim`, ...
@@ -32,7 +31,7 @@ pub(crate) struct Warning {
     pub(crate) event: Event,
 }
 
-/// What a warning says; the time and the count are left out, for they change with every repetition.
+/// The warning in an event, without its time and count, because they change with every repetition.
 pub(crate) fn warning(event: &SeenEvent) -> Option<Warning> {
     if event.type_.as_deref() != Some("Warning") {
         return None;
@@ -52,13 +51,13 @@ pub(crate) fn warning(event: &SeenEvent) -> Option<Warning> {
     })
 }
 
-/// A lease of a driver.
+/// The facts of a driver's lease.
 pub(crate) fn lease(lease: &SeenLease) -> Option<Lease> {
     let name = lease.name_any();
     let (_, driver) = LEASES.iter().find(|(known, _)| *known == name)?;
     let namespace = lease.namespace().unwrap_or_default();
     let spec = lease.spec.as_ref()?;
-    // A holder that let go is no fault: nobody needs to lead while nothing runs.
+    // A released lease is not a fault: no leader is needed while nothing runs.
     let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
     Some(Lease {
         namespace,
@@ -70,7 +69,8 @@ pub(crate) fn lease(lease: &SeenLease) -> Option<Lease> {
     })
 }
 
-/// Whether a lease changed hands or came back to life; that it is renewed is not news.
+/// Whether a lease has a new holder, or its holder renews it again after it expired. A normal renewal is not
+/// a change.
 pub(crate) fn is_taken_up(before: &Lease, after: &Lease) -> bool {
     let gap = after.renewed.as_second() - before.renewed.as_second();
     before.holder != after.holder || gap > i64::from(before.seconds) + 60

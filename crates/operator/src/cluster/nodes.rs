@@ -1,4 +1,4 @@
-//! Nodes, as the checks see them.
+//! Converts nodes into facts for the checks.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -10,7 +10,7 @@ use plan::names;
 
 use super::site::Site;
 
-/// The labels by which control-plane nodes are known: Kubernetes' own, the one it had before, Rancher's
+/// The labels that identify control-plane nodes: the current one of Kubernetes, its predecessor, Rancher's
 /// and MicroK8s'.
 const CONTROL_PLANE: [&str; 4] = [
     "node-role.kubernetes.io/control-plane",
@@ -18,7 +18,7 @@ const CONTROL_PLANE: [&str; 4] = [
     "node-role.kubernetes.io/controlplane",
     "node.kubernetes.io/microk8s-controlplane",
 ];
-/// Labels the checks look at.
+/// Labels that the checks read.
 const LABELS: [&str; 6] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -27,27 +27,27 @@ const LABELS: [&str; 6] = [
     PLATFORM_LABEL,
     VSPHERE_LABEL,
 ];
-/// The annotation in which kubelet says which address it was told to use.
+/// The annotation in which the kubelet reports the address it is configured with.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
-/// What a kubelet evicts pods for.
+/// Conditions for which a kubelet evicts pods.
 const PRESSURES: [&str; 3] = ["DiskPressure", "MemoryPressure", "PIDPressure"];
-/// What kubelet says of a node it has no network for.
+/// The text in a kubelet's message when its node has no network.
 const NO_NETWORK: &str = "network";
 
-/// What is kept of a node. There may be thousands, and the object itself is large.
+/// The cached part of a node. There may be thousands of nodes, and the object itself is large.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kept {
-    /// When it joined.
+    /// When the node joined.
     pub(crate) created: Timestamp,
-    /// Whether its kubelet says that all is well.
+    /// Whether the kubelet reports the node as ready.
     pub(crate) ready: bool,
-    /// Since when it says so, or does not.
+    /// When `ready` last changed.
     pub(crate) since: Option<Timestamp>,
-    /// Whether its kubelet says that it has no network.
+    /// Whether the kubelet reports that the node has no network.
     pub(crate) without_network: bool,
-    /// The label that makes it one of the control plane, if it is.
+    /// The label that makes the node part of the control plane, if it has one.
     pub(crate) control_plane: Option<&'static str>,
-    /// The platform it tells of, if it does.
+    /// The platform that the node identifies, if it does.
     pub(crate) platform: Option<Platform>,
     /// `linux` or `windows`.
     pub(crate) os: Cow<'static, str>,
@@ -55,17 +55,17 @@ pub(crate) struct Kept {
     pub(crate) provider_id: Option<Box<str>>,
     /// `status.nodeInfo.systemUUID`.
     pub(crate) system_uuid: Box<str>,
-    /// The address kubelet was told to use.
+    /// The address that the kubelet is configured with.
     pub(crate) provided_ip: Option<Box<str>>,
-    /// Kubelet's version, as it writes it.
+    /// The kubelet's version, as the kubelet writes it.
     pub(crate) kubelet: Box<str>,
-    /// What its kubelet is short of, if it is: it evicts pods for it.
+    /// The resource pressure for which the kubelet evicts pods, if any.
     pub(crate) pressure: Option<&'static str>,
-    /// Whether VDO itself has said of it that it is no machine of vSphere.
+    /// Whether VDO itself marked the node as not a vSphere VM.
     pub(crate) left_out: bool,
     /// Its taints: key and effect.
     pub(crate) taints: Box<[(String, String)]>,
-    /// The labels the checks look at.
+    /// The labels that the checks read.
     pub(crate) labels: Box<[(&'static str, Box<str>)]>,
 }
 
@@ -116,7 +116,7 @@ impl Kept {
     }
 }
 
-/// What is known of nodes beside the nodes themselves, by name.
+/// Facts about nodes from other objects, by name of the node.
 pub(crate) struct Beside {
     csi: Known<BTreeMap<String, CsiEntry>>,
     topologies: Known<BTreeMap<String, String>>,
@@ -140,7 +140,7 @@ fn of_node<T: Clone>(known: &Known<BTreeMap<String, T>>, name: &str) -> Known<Op
     super::site::map(known, |all| all.get(name).cloned())
 }
 
-/// One node with what is known of it elsewhere.
+/// The facts of one node, joined with those from other objects.
 pub(crate) fn node(name: &str, node: &Kept, beside: &Beside) -> Node {
     let labels = node.labels.iter().map(|(key, value)| ((*key).to_owned(), value.to_string()));
     Node {
@@ -165,7 +165,7 @@ pub(crate) fn node(name: &str, node: &Kept, beside: &Beside) -> Node {
     }
 }
 
-/// The nodes whose kubelet says that they have no network, and since when.
+/// The nodes whose kubelet reports that they have no network, and since when.
 pub(crate) fn without_network<'a>(
     nodes: impl Iterator<Item = (&'a String, &'a Kept)>,
 ) -> Vec<(String, Timestamp)> {

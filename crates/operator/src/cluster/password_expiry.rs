@@ -1,4 +1,4 @@
-//! When a password expires.
+//! Reads when a password expires.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use health::facts::Known;
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
 use plan::names;
 
-/// When a password expires, as somebody noted it on the Secret that holds it; none if nobody did.
+/// When a password expires, from the annotation on the Secret that holds it; none without the annotation.
 pub(crate) fn password_expires(annotations: &BTreeMap<String, String>) -> Known<Option<Timestamp>> {
     let Some(noted) = annotations.get(names::PASSWORD_EXPIRES) else {
         return Known::Known(None);

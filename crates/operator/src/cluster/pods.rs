@@ -1,4 +1,4 @@
-//! The pods of the drivers, by what is asked of them.
+//! Caches the pods of the drivers, reduced to the fields that facts need.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,24 +8,24 @@ use kube::ResourceExt;
 
 use super::Stores;
 
-/// The label by which a DaemonSet tells its old pods from its new ones.
+/// The label that distinguishes the old pods of a DaemonSet from its new ones.
 pub(crate) const REVISION: &str = "controller-revision-hash";
 
-/// What is kept of a pod. There is one on every node, and as long as it is ready nobody asks more than
-/// where it runs and of which revision it is.
+/// The cached part of a pod. There is one on every node, and of a ready pod the facts need only its node and
+/// its revision.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kept {
     namespace: Box<str>,
-    /// Kind and name of what made it.
+    /// Kind and name of its owner.
     owner: Option<(Box<str>, Box<str>)>,
-    /// The node it was given to.
+    /// The node that the scheduler assigned to it.
     pub(crate) node: Option<Box<str>>,
-    /// Of which revision of its DaemonSet it is.
+    /// The revision of its DaemonSet that it was created from.
     pub(crate) revision: Option<Box<str>>,
     pub(crate) created: Timestamp,
     /// Whether it is being deleted.
     pub(crate) leaving: bool,
-    /// What says why it does not run, where it is not ready.
+    /// The slimmed pod, if it is not ready: it shows why the pod does not run.
     pub(crate) unready: Option<Arc<Pod>>,
 }
 
@@ -59,7 +59,7 @@ impl Kept {
     }
 }
 
-/// Whether a pod of this owner is one of this workload. A Deployment owns its pods by way of a ReplicaSet.
+/// Whether a pod with this owner belongs to this workload. A Deployment owns its pods through a ReplicaSet.
 pub(crate) fn made_by(owner_kind: &str, owner: &str, kind: &str, name: &str) -> bool {
     if kind == "DaemonSet" {
         return owner_kind == kind && owner == name;
@@ -68,12 +68,12 @@ pub(crate) fn made_by(owner_kind: &str, owner: &str, kind: &str, name: &str) -> 
     owner_kind == "ReplicaSet" && hash.is_some_and(|hash| !hash.contains('-'))
 }
 
-/// Those that are not ready.
+/// The pods that are not ready.
 pub(crate) fn unready(stores: &Stores) -> Vec<Arc<Pod>> {
     stores.pods(|pods| pods.values().filter_map(|pod| pod.unready.clone()).collect())
 }
 
-/// All of them, by namespace and name.
+/// All pods, by `namespace/name`.
 pub(crate) type Pods = BTreeMap<String, Kept>;
 
 fn is_ready(pod: &Pod) -> bool {
@@ -81,12 +81,12 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// Leaves of a pod what says whose it is and why it does not run.
+/// Drops everything from a pod except its owner and the reason why it does not run.
 pub(crate) fn slim(pod: &mut Pod) {
     let metadata = &mut pod.metadata;
     (metadata.managed_fields, metadata.annotations, metadata.labels) = (None, None, None);
     metadata.resource_version = None;
-    // The node moves to a field that is small; the rest of the specification is large.
+    // The node name moves to a small field of the status, because the rest of the spec is large.
     let node = pod.spec.take().and_then(|spec| spec.node_name);
     if let Some(status) = &mut pod.status {
         *status = PodStatus {

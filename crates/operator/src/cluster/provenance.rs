@@ -1,30 +1,30 @@
-//! Which of the workloads that look like a driver's, or like the Go VDO, really are one.
+//! Distinguishes the workloads of a driver, or of the Go VDO, from lookalikes.
 //!
-//! A name, an image, a label and an owner reference are claims: a tenant who may create a Deployment in
-//! one namespace can write all of them. They tell which part of a driver a workload would be, not
-//! whether it is one. That takes evidence which a tenant cannot forge:
+//! A name, an image, a label and an owner reference are claims: a tenant who can create a Deployment in one
+//! namespace can write all of them. They show which part of a driver a workload would be, not whether it is
+//! one. That takes evidence which a tenant cannot forge:
 //!
-//! 1. **The namespace.** In the allowed namespaces (`kube-system`, `vmware-system-csi`, those an admin
-//!    named with `--driver-namespace`, and those on record) a workload is what it looks like. The same
-//!    holds for the Go VDO in its own namespace and in the operator's. A user who may create workloads
-//!    there may also use the service accounts of the drivers or of the operator, and needs no disguise.
+//! 1. **The namespace.** In the allowed namespaces (`kube-system`, `vmware-system-csi`, those an admin named
+//!    with `--driver-namespace`, and those on record) a workload is what it looks like. The same holds for
+//!    the Go VDO in its own namespace and in the operator's. A user who can create workloads there can also
+//!    use the service accounts of the drivers or of the operator, and needs no disguise.
 //! 2. **The account.** In any other namespace a workload counts only if a ClusterRoleBinding gives its
 //!    service account a permission without which the driver cannot work: to change `nodes/status` (cloud
-//!    provider), to change `volumeattachments` (storage driver), to create ClusterRoleBindings (the Go
-//!    VDO, which installs the drivers' own). A pod runs only under an account of its own namespace, and
-//!    only a cluster admin creates ClusterRoleBindings. One workload with such an account proves the
-//!    other workloads of that driver in its namespace: node plugins need no permission of their own.
+//!    provider), to change `volumeattachments` (storage driver), to create ClusterRoleBindings (the Go VDO,
+//!    which installs the drivers' own). A pod runs only under an account of its own namespace, and only a
+//!    cluster admin creates ClusterRoleBindings. One workload with such an account proves the other workloads
+//!    of that driver in its namespace: node plugins need no permission of their own.
 //!
-//! So a driver that an admin installed in an unusual namespace still counts, blocks a second one and is
-//! reported. Every other lookalike is named in VDO-1914 and has no effect: it blocks nothing, sets no
-//! version in a status and is never adopted.
+//! So a driver that an admin installed in an unusual namespace still counts: it blocks a second driver, and
+//! VDO reports it. VDO-1914 names every other lookalike. A lookalike has no effect: it blocks nothing, sets
+//! no version in a status, and VDO never adopts it.
 //!
-//! Evidence that is not used: a CSINode shows that *a* driver is registered, not which workload runs it,
-//! it outlives the driver on a dead node, and the cloud provider has none; `hostPath` and `hostNetwork`
-//! prove nothing where pod security is not enforced.
+//! VDO does not use two other kinds of evidence. A CSINode shows that *a* driver is registered, not which
+//! workload runs it; it outlives the driver on a dead node, and the cloud provider has none. `hostPath` and
+//! `hostNetwork` prove nothing where pod security is not enforced.
 //!
-//! While the ClusterRoles or their bindings cannot be read, every lookalike counts: not installing a
-//! driver is the safe error, and no tenant can cause it.
+//! While VDO cannot read the ClusterRoles or their bindings, every lookalike counts: not installing a driver
+//! is the safe error, and no tenant can cause it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ use plan::{ObjectId, names};
 use super::{Stores, drivers::part};
 use crate::allowed_namespaces;
 
-/// The telling permissions of a ClusterRole.
+/// The permissions of a ClusterRole that identify a driver or the Go VDO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Permissions {
     /// To change the status of nodes.
@@ -53,7 +53,7 @@ pub(crate) struct Permissions {
 }
 
 impl Permissions {
-    /// The telling permissions of a role, if it has any.
+    /// The identifying permissions of a role, if it has any.
     pub(crate) fn of(role: &ClusterRole) -> Option<Self> {
         let may = |group: &str, resource: &str, verbs: &[&str]| {
             let mut rules = role.rules.iter().flatten();
@@ -100,7 +100,7 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    /// What is kept of a binding; nothing if it names no service account.
+    /// The cached part of a binding; none if it names no service account.
     pub(crate) fn of(binding: &ClusterRoleBinding) -> Option<Self> {
         let subjects = binding.subjects.iter().flatten();
         let accounts = subjects.filter(|subject| subject.kind == "ServiceAccount");
@@ -114,12 +114,12 @@ impl Binding {
 /// Namespace and name of a service account.
 type Account = (String, String);
 
-/// The service accounts with telling permissions in the whole cluster.
+/// The service accounts with identifying permissions in the whole cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accounts(BTreeMap<Account, Permissions>);
 
 impl Accounts {
-    /// From the permissions of ClusterRoles, by name, and all bindings.
+    /// Joins the permissions of ClusterRoles, by name, with all bindings.
     pub(crate) fn of<'b>(
         roles: &BTreeMap<String, Permissions>,
         bindings: impl IntoIterator<Item = &'b Binding>,
@@ -149,7 +149,7 @@ impl Accounts {
 /// The installations outside the allowed namespaces that count.
 #[derive(Debug)]
 pub(crate) struct Provenance {
-    /// Which drivers are proven to be in which namespaces; none if that cannot be told.
+    /// The drivers that are proven, each with its namespace; `None` if VDO cannot read the evidence.
     proven: Option<BTreeSet<(Driver, String)>>,
 }
 
@@ -199,7 +199,7 @@ impl Accounts {
 }
 
 impl Stores {
-    /// The service accounts with telling permissions.
+    /// The service accounts with identifying permissions.
     pub(crate) fn accounts(&self) -> Known<Accounts> {
         let roles = match self.roles.read(Clone::clone) {
             Known::Known(roles) => roles,
@@ -208,8 +208,8 @@ impl Stores {
         self.bindings.read(|bindings| Accounts::of(&roles, bindings.values()))
     }
 
-    /// The Deployment of the Go VDO, while it wants pods and is not the one this runs in, and the
-    /// Deployments that only have its name. `own`: the operator's namespace.
+    /// The Deployment of the Go VDO, if it has replicas and is not the Deployment of this process, and the
+    /// Deployments that only share its name. `own`: the operator's namespace.
     pub(crate) fn go_vdo(&self, own: &str, pod: Option<&str>) -> (Option<ObjectId>, Vec<ObjectId>) {
         let accounts = self.accounts();
         let ourselves = pod.is_some_and(|pod| pod.starts_with(names::PREDECESSOR));
@@ -240,7 +240,7 @@ impl Stores {
     }
 }
 
-/// Whether a Deployment that has the name of the Go VDO's is the Go VDO. `own`: the operator's namespace.
+/// Whether a Deployment with the name of the Go VDO is the Go VDO. `own`: the operator's namespace.
 fn is_go_vdo(accounts: &Known<Accounts>, own: &str, deployment: &Deployment) -> bool {
     let namespace = deployment.namespace().unwrap_or_default();
     let template = deployment.spec.as_ref().map(|spec| &spec.template);
@@ -264,7 +264,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "role"}, "rules": rules})).unwrap()
     }
 
-    /// A cluster admin bound this role to an account.
+    /// The accounts after a cluster admin bound a role with these rules to this account.
     fn bound(rules: &Value, namespace: &str, account: &str) -> Known<Accounts> {
         let binding: ClusterRoleBinding = serde_json::from_value(json!({
             "metadata": {"name": "binding"},
@@ -316,7 +316,8 @@ mod tests {
         let name = "vsphere-csi-controller";
         let controller = workload::<Deployment>("tenant", name, Some("driver"), CSI_IMAGE);
         let cloud = workload::<Deployment>("tenant", "cloud", None, CPI_IMAGE);
-        // The driver's permissions are there: of an account in another namespace, of another name, too few.
+        // None of these proves the driver: no binding, an account in another namespace or of another name,
+        // too few permissions.
         let reads =
             json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
         let named = json!([{

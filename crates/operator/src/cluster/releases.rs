@@ -1,19 +1,19 @@
-//! What a catalog says of the release that runs.
+//! Looks up the running releases in a catalog.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use catalog::{Catalog, Implementation, Release, version::KubernetesVersion, why::Reason};
 use health::facts::Driver;
 
-/// A catalog, and the cluster its releases are to suit.
+/// A catalog, and the Kubernetes version that its releases must support.
 pub(crate) struct Releases<'a> {
     pub(crate) catalog: &'a Catalog,
     pub(crate) kubernetes: Option<KubernetesVersion>,
 }
 
 impl Releases<'_> {
-    /// The switches a driver's release ships with, and why it does not suit this cluster, if so. Of a
-    /// release the catalog does not know nothing is said.
+    /// The feature switches that a driver's release ships with, and the reason why it does not support this
+    /// cluster, if there is one. A release that the catalog does not know has neither.
     pub(crate) fn of(
         &self,
         which: catalog::Driver,
@@ -31,7 +31,7 @@ impl Releases<'_> {
         (switches, self.unsuitable(release, which, whose))
     }
 
-    /// Whether it suits vCenter and the hosts is said where those are looked at.
+    /// Compares only the Kubernetes version. Other checks compare vCenter and the hosts.
     fn unsuitable(
         &self,
         release: &Release,
@@ -40,7 +40,7 @@ impl Releases<'_> {
     ) -> Option<String> {
         let (cluster, supports) = (self.kubernetes?, release.kubernetes);
         let minor = cluster.as_minor();
-        // Newer than anything the catalog knows: nobody can say.
+        // The cluster is newer than every version in the catalog, so the catalog has no answer.
         let newest = self.catalog.newest_kubernetes(which, whose);
         let unheard_of = newest.is_some_and(|newest| minor > newest);
         match supports.place(cluster) {

@@ -1,4 +1,4 @@
-//! Caches kept filled by watches, slimmed to what facts need.
+//! Caches that watches keep filled, reduced to the fields that facts need.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -46,7 +46,8 @@ use super::{
 };
 use crate::{applied::Applied, kinds::KINDS, probes::Interruptions};
 
-/// The caches. VDO's own objects are those in the operator's namespace: others are not followed.
+/// The caches. Of VDO's own kinds, they hold only the objects in the operator's namespace; VDO does not
+/// follow others.
 pub struct Stores {
     pub(crate) configs: Store<DeserializeGuard<VDOConfig>>,
     vcenters: Store<DeserializeGuard<VsphereCloudConfig>>,
@@ -55,12 +56,12 @@ pub struct Stores {
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) deployments: Store<Deployment>,
     pods: Cache<pods::Kept>,
-    /// The ClusterRoles that tell a driver, and the bindings of service accounts to any of them.
+    /// The ClusterRoles that identify a driver, and the bindings of service accounts to any ClusterRole.
     pub(crate) roles: Cache<Permissions>,
     pub(crate) bindings: Cache<Binding>,
     pub(crate) attachments: Cache<volumes::VolumeOnNode>,
     secrets: Store<PartialObjectMeta<Secret>>,
-    /// The ConfigMaps beside the operator: a catalog, certificates, records.
+    /// The ConfigMaps in the operator's namespace: a catalog, certificates, records.
     maps: Store<PartialObjectMeta<ConfigMap>>,
     ours: Vec<(ApiResource, Store<DynamicObject>)>,
     pub(crate) csi_nodes: Cache<health::facts::CsiEntry>,
@@ -69,25 +70,25 @@ pub struct Stores {
     pub(crate) classes: Cache<health::facts::StorageClass>,
     /// Warnings about claims.
     pub(crate) claim_warnings: Cache<Warning>,
-    /// What stands around the drivers.
+    /// The objects around the drivers.
     pub(crate) site: Watched,
-    /// The drivers' Secrets, as they were last read.
+    /// The drivers' Secrets, as last read.
     pub(crate) driver_secrets: LastRead,
-    /// Hears of every change.
+    /// Receives every change.
     news: watch::Receiver<()>,
-    /// Watches without which no round is possible, and that are interrupted.
+    /// The interrupted watches among those that every round requires.
     pub(crate) interruptions: Interruptions,
 }
 
-/// A watch that fills a cache, to be run as a task.
+/// A watch that fills a cache, to run as a task.
 pub(crate) type Filler = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Objects in one answer to a list. A pod with all that is said of who wrote which field takes a hundred
-/// kilobytes before anything is left out, and what thousands of them leave behind is never quite given back.
+/// Objects per page of a list. A pod with its managed fields takes a hundred kilobytes before VDO slims it,
+/// and the process never returns all the memory that thousands of them used.
 const PAGE: u32 = 100;
 
 impl Stores {
-    /// The caches, and the watches that fill them. `changed` is told of every change.
+    /// The caches, and the watches that fill them. The watches notify `changed` of every change.
     pub fn new(
         client: &Client,
         namespace: &str,
@@ -201,7 +202,7 @@ impl Stores {
         }
     }
 
-    /// What is made of all nodes.
+    /// Passes all nodes to `make`.
     pub(crate) fn nodes<R>(&self, make: impl Fn(&BTreeMap<String, Kept>) -> R) -> R {
         match self.nodes.read(&make) {
             Known::Known(nodes) => nodes,
@@ -209,7 +210,7 @@ impl Stores {
         }
     }
 
-    /// What is made of all pods of drivers that VDO installed.
+    /// Passes all pods of the drivers that VDO installed to `make`.
     pub(crate) fn pods<R>(&self, make: impl Fn(&pods::Pods) -> R) -> R {
         match self.pods.read(&make) {
             Known::Known(pods) => pods,
@@ -217,7 +218,7 @@ impl Stores {
         }
     }
 
-    /// Changes whenever what is known of any node does.
+    /// Numbers that change whenever the facts of any node change.
     pub(crate) fn nodes_mark(&self) -> [u64; 4] {
         let [topologies, mounts] = self.site.nodes_mark();
         [self.nodes.revision(), self.csi_nodes.revision(), topologies, mounts]
@@ -230,7 +231,7 @@ impl Stores {
         Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
     }
 
-    /// When the password in a Secret of `kube-system` expires, as far as it is noted there.
+    /// When the password in a Secret of `kube-system` expires, if an annotation records it.
     pub(crate) fn password_expires(&self, name: &str) -> Known<Option<Timestamp>> {
         match self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM)) {
             Some(secret) => password_expiry::password_expires(secret.annotations()),
@@ -238,22 +239,22 @@ impl Stores {
         }
     }
 
-    /// The version of a ConfigMap beside the operator, if it exists.
+    /// The version of a ConfigMap in the operator's namespace, if it exists.
     pub(crate) fn map_version(&self, name: &str, namespace: &str) -> Option<String> {
         self.maps.get(&ObjectRef::new(name).within(namespace))?.metadata.resource_version.clone()
     }
 
-    /// The VsphereCloudConfigs that can be read.
+    /// The VsphereCloudConfigs that deserialize.
     pub(crate) fn vcenter_configs(&self) -> Vec<VsphereCloudConfig> {
         readable(&self.vcenters)
     }
 
-    /// The CompatibilityConfigs that can be read.
+    /// The CompatibilityConfigs that deserialize.
     pub(crate) fn compatibility_configs(&self) -> Vec<CompatibilityConfig> {
         readable(&self.compatibility)
     }
 
-    /// What could not be read for lack of rights.
+    /// The permissions that VDO lacks, according to failed reads.
     pub(crate) fn rights(&self) -> Known<Vec<AccessReview>> {
         let mut reviews = Vec::new();
         let mut review = |group: &str, resource: &str, purpose: &str, known: Known<()>| {
@@ -306,7 +307,7 @@ impl Stores {
     }
 }
 
-/// Objects that can be read. One that cannot is as if it were not there, and does not stop the others.
+/// The objects that deserialize. VDO treats any other object as absent, so that it does not block the rest.
 fn readable<K>(store: &Store<DeserializeGuard<K>>) -> Vec<K>
 where
     K: Resource<DynamicType = ()> + Clone,
@@ -323,7 +324,6 @@ where
     read.collect()
 }
 
-/// Starts watches.
 struct Watch<'a> {
     client: &'a Client,
     changed: &'a Arc<watch::Sender<()>>,
@@ -332,7 +332,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Keeps what `keep` makes of each object of a kind.
+    /// Caches the items that `keep` extracts from each object of a kind.
     fn cache<K, T>(
         &mut self,
         api: Api<K>,
@@ -350,7 +350,7 @@ impl Watch<'_> {
         kept
     }
 
-    /// The same for a kind without which no round is possible.
+    /// Like [`Self::cache`], for a kind that every round requires.
     fn required<K, T>(
         &mut self,
         api: Api<K>,
@@ -368,8 +368,8 @@ impl Watch<'_> {
         kept
     }
 
-    /// Watches all objects of a kind. What `slim` leaves is kept; a change that leaves `mark` the
-    /// same is kept too, and nobody is told.
+    /// Watches all objects of a kind and stores what `slim` leaves of them. A change that leaves `mark` the
+    /// same updates the store without a notification.
     fn all<K>(
         &mut self,
         config: &watcher::Config,
@@ -382,7 +382,7 @@ impl Watch<'_> {
         self.one(Api::all(self.client.clone()), config, slim, mark)
     }
 
-    /// Watches the objects of a kind in one namespace, without their content.
+    /// Watches the objects of a kind in one namespace, metadata only.
     fn metadata<K>(&mut self, home: &str, config: &watcher::Config) -> Store<PartialObjectMeta<K>>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -420,7 +420,7 @@ impl Watch<'_> {
     }
 }
 
-/// The same events; errors are noted until the next event.
+/// The same events. Records each error until the next event.
 fn noted<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
     interruptions: &Interruptions,
@@ -430,7 +430,7 @@ fn noted<K>(
     events.inspect(move |event| interruptions.note(&watch, event.as_ref().err()))
 }
 
-/// Whether an event of a watch is worth another round.
+/// Whether an event of a watch requires another round.
 fn is_news<K: Resource<DynamicType = ()>>(
     event: &watcher::Result<watcher::Event<K>>,
     marks: &mut HashMap<String, u64>,
@@ -504,7 +504,7 @@ fn as_dynamic(
     }
 }
 
-/// Drops what no fact is made from.
+/// Drops the metadata that no fact needs.
 fn slim(metadata: &mut ObjectMeta) {
     metadata.managed_fields = None;
     if let Some(annotations) = &mut metadata.annotations {
@@ -516,8 +516,8 @@ fn plain<K: Resource>(object: &mut K) {
     slim(object.meta_mut());
 }
 
-/// Bytes of a workload outside the allowed namespaces that are kept. One of a driver has 20 KB; what is
-/// far larger is a tenant's attempt to fill the operator's memory.
+/// The maximum number of bytes to keep of a workload outside the allowed namespaces. A driver's workload has
+/// 20 KB; a far larger one is a tenant's attempt to fill the operator's memory.
 const LARGEST: usize = 128 * 1024;
 
 fn is_oversized<K: Resource + Serialize>(object: &K) -> bool {
@@ -526,7 +526,7 @@ fn is_oversized<K: Resource + Serialize>(object: &K) -> bool {
         && serde_json::to_vec(object).is_ok_and(|bytes| bytes.len() > LARGEST)
 }
 
-/// Workloads that are no driver's are kept by name alone.
+/// Keeps only the name of a workload that belongs to no driver.
 fn slim_daemon_set(set: &mut DaemonSet) {
     let authors = plan::facts::Make::authors(&set.metadata);
     plain(set);
@@ -555,12 +555,12 @@ fn slim_deployment(deployment: &mut Deployment) {
     }
 }
 
-/// Changes with every write.
+/// A number that changes with every write.
 fn revision<K: Resource>(object: &K) -> u64 {
     hash(object.meta().resource_version.as_deref().unwrap_or_default())
 }
 
-/// Changes with what is kept.
+/// A number that changes with the stored content.
 fn content<K: Resource + Serialize + Clone>(object: &K) -> u64 {
     let mut object = object.clone();
     object.meta_mut().resource_version = None;

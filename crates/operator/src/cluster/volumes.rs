@@ -1,4 +1,4 @@
-//! Volumes, claims, attachments and classes, as the checks see them.
+//! Converts volumes, claims, attachments and classes into facts for the checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use plan::names;
 
-/// The provisioners whose classes are looked at: ours, and the one it replaced in Kubernetes itself.
+/// The provisioners whose classes the checks read: ours, and the in-tree one that it replaced.
 const PROVISIONERS: [&str; 2] = [names::CSI_DRIVER, "kubernetes.io/vsphere-volume"];
 
 fn moment(time: Option<&Time>) -> Timestamp {
@@ -32,21 +32,21 @@ pub(crate) fn volume(volume: &PersistentVolume) -> Option<Volume> {
     Some(Volume { handle: csi.volume_handle.clone(), name, claim, node: None, created })
 }
 
-/// A claim that waits for something.
+/// A claim that waits.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Claimed {
-    /// For a volume; whether its class is ours is not known here.
+    /// It waits for a volume. Whether its class is ours is not known here.
     Waits(Claim),
-    /// For its volume, which is named, to become larger.
+    /// It waits for the named volume to be expanded.
     Grows(String),
 }
 
-/// What a claim waits for.
+/// The reason why a claim waits, if it does.
 pub(crate) fn claimed(claim: &PersistentVolumeClaim) -> Option<Claimed> {
     waiting(claim).map(Claimed::Waits).or_else(|| grows(claim).map(Claimed::Grows))
 }
 
-/// The volumes, by name, that shall become larger.
+/// The names of the volumes that claims ask to expand.
 pub(crate) fn growing<'a>(claims: impl Iterator<Item = &'a Claimed>) -> BTreeSet<String> {
     let growing = claims.filter_map(|claimed| match claimed {
         Claimed::Grows(volume) => Some(volume.clone()),
@@ -63,12 +63,12 @@ pub(crate) fn handles_of(
     names.iter().filter_map(|name| volumes.get(name)).map(|volume| volume.handle.clone()).collect()
 }
 
-/// The volume of a claim that asks for more than it has.
+/// The volume of a claim that requests more than its capacity.
 fn grows(claim: &PersistentVolumeClaim) -> Option<String> {
     let (spec, status) = (claim.spec.as_ref()?, claim.status.as_ref()?);
     let asked = spec.resources.as_ref()?.requests.as_ref()?.get("storage")?;
     let has = status.capacity.as_ref()?.get("storage")?;
-    // Drivers round up: what differs need not be more.
+    // Drivers round up, so a different capacity can also be larger than requested.
     (bytes(&asked.0)? > bytes(&has.0)?).then(|| spec.volume_name.clone())?
 }
 
@@ -116,8 +116,8 @@ pub(crate) fn class(class: &SeenClass) -> Option<StorageClass> {
     })
 }
 
-/// A VolumeAttachment of the vSphere driver. There may be tens of thousands: only what facts are made from
-/// is kept.
+/// A VolumeAttachment of the vSphere driver. There may be tens of thousands, so the cache keeps only the
+/// fields that facts need.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct VolumeOnNode {
     /// The PersistentVolume; none for an inline volume.
@@ -125,13 +125,13 @@ pub(crate) struct VolumeOnNode {
     pub(crate) node: Box<str>,
     attached: bool,
     created: Timestamp,
-    /// Since when it shall be detached.
+    /// When its deletion was requested.
     detaching: Option<Timestamp>,
-    /// Why it is not attached, or not detached.
+    /// The error that prevents attaching or detaching.
     error: Box<str>,
 }
 
-/// What is kept of a VolumeAttachment.
+/// The cached part of a VolumeAttachment.
 pub(crate) fn attachment(attachment: &VolumeAttachment) -> Option<VolumeOnNode> {
     let spec = &attachment.spec;
     let status = attachment.status.as_ref();
@@ -150,15 +150,15 @@ pub(crate) fn attachment(attachment: &VolumeAttachment) -> Option<VolumeOnNode> 
     })
 }
 
-/// What is kept of these VolumeAttachments, by name.
+/// The cached part of these VolumeAttachments, by name.
 pub(crate) fn on_nodes(all: &[VolumeAttachment]) -> BTreeMap<String, VolumeOnNode> {
     all.iter().filter_map(|one| Some((one.name_any(), attachment(one)?))).collect()
 }
 
-/// Longer messages are cut: one is kept for every faulty volume.
+/// The maximum length of a message. VDO cuts longer ones, because it keeps one for every faulty volume.
 const MESSAGE: usize = 500;
 
-/// The beginning of a message of a driver.
+/// The beginning of a driver's message.
 pub(crate) fn bounded(message: &str) -> String {
     if message.len() <= MESSAGE {
         return message.to_owned();
@@ -166,12 +166,12 @@ pub(crate) fn bounded(message: &str) -> String {
     format!("{} ...", &message[..message.floor_char_boundary(MESSAGE)])
 }
 
-/// What hangs where, and what is still under way.
+/// The attached volumes, and the attachments in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Attachments {
     /// Node by name of the PersistentVolume.
     pub(crate) nodes: BTreeMap<String, String>,
-    /// Those that are not finished; the volume is still named as Kubernetes does.
+    /// Attachments in progress. They still identify the volume by its name in Kubernetes.
     pub(crate) unfinished: Vec<Attachment>,
 }
 
@@ -201,7 +201,7 @@ impl Attachments {
     }
 }
 
-/// Volumes by handle with the node they hang on, and attachments that name them by handle.
+/// Volumes by handle, each with the node it is attached to, and attachments that identify volumes by handle.
 pub(crate) fn joined(
     volumes: &BTreeMap<String, Volume>,
     attachments: Attachments,

@@ -1,4 +1,4 @@
-//! The drivers as they run, as the checks see them.
+//! Converts the drivers' workloads into facts for the checks.
 
 use std::{
     borrow::Borrow,
@@ -32,26 +32,26 @@ use super::{
     site::{Place, Site, map},
 };
 
-/// How long a pod may take to become ready before it is missed.
+/// How long a pod has to become ready before VDO reports it, in seconds.
 const TIMEOUT: i64 = 120;
-/// Reasons a container waits that are no fault yet.
+/// Waiting reasons of a container that is still starting, which are not a fault.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
-/// A Deployment or DaemonSet of a driver, with what the driver's facts are made from.
+/// A Deployment or DaemonSet of a driver, with the fields that the driver's facts need.
 pub(crate) struct Part {
     pub(crate) id: ObjectId,
     pub(crate) driver: Which,
     task: Task,
-    /// Whether it is VDO's.
+    /// Whether VDO manages it.
     pub(crate) labelled: bool,
-    /// What its pods are found by.
+    /// The label selector of its pods.
     selector: String,
-    /// The Secret or ConfigMap it reads its configuration from.
+    /// The Secret or ConfigMap that it reads its configuration from.
     settings: Option<String>,
     version: Option<Version>,
     images: Vec<(String, String)>,
     topology: Option<bool>,
-    /// Kubelet's directory, where its pods mount the place at which drivers are registered.
+    /// The kubelet's directory, if its pods mount the plugin registration directory below it.
     kubelet_path: Option<String>,
     desired: i32,
     ready: i32,
@@ -137,33 +137,33 @@ pub(crate) fn parts<'w>(
     parts
 }
 
-/// Kubelet's directory as pods have it that register a driver there.
+/// The kubelet's directory in a pod that registers a driver there.
 fn kubelet_path(spec: &PodSpec) -> Option<String> {
     let paths = spec.volumes.iter().flatten().filter_map(|volume| volume.host_path.as_ref());
     let mut allowed_namespaces = paths.filter_map(|path| {
         path.path.trim_end_matches('/').strip_suffix("/plugins_registry").map(str::to_owned)
     });
-    // A Windows node has its own place; what is said of it is not compared.
+    // A Windows node has a directory of its own, which VDO does not compare.
     allowed_namespaces.find(|home| home.starts_with('/'))
 }
 
-/// What stands around the drivers.
+/// The state around the drivers.
 pub(crate) struct Around<'a, P: Borrow<SeenPod>> {
     pub(crate) now: Timestamp,
     pub(crate) pods: &'a [P],
     pub(crate) warnings: &'a [Warning],
-    /// Drivers whose release is being rolled out and still has time.
+    /// Whether a driver's release is being rolled out and has not reached its timeout.
     pub(crate) changing: &'a dyn Fn(Which) -> bool,
-    /// What else is in the cluster.
+    /// The other objects in the cluster.
     pub(crate) site: &'a Site,
-    /// What the catalog says of a release.
+    /// The catalog's data about releases.
     pub(crate) releases: &'a Releases<'a>,
-    /// The last words of containers that crashed.
+    /// The crash logs of containers.
     pub(crate) said: &'a Said,
 }
 
-/// One driver from its parts; none if there are none. Of two installs the one that is VDO's is taken,
-/// else the first.
+/// One driver from its parts; none if there are none. Of two installations, the one that VDO manages wins,
+/// otherwise the first.
 pub(crate) fn driver<P: Borrow<SeenPod>>(
     which: Which,
     parts: &[Part],
@@ -211,15 +211,15 @@ pub(crate) fn driver<P: Borrow<SeenPod>>(
     Some(driver)
 }
 
-/// The definitions the storage driver needs.
+/// The CRDs that the storage driver needs, and whether each exists.
 fn definitions(site: &Site) -> Known<BTreeMap<String, bool>> {
     map(&site.definitions, |all| {
         DEFINITIONS.iter().map(|name| ((*name).to_owned(), all.contains_key(*name))).collect()
     })
 }
 
-/// The Secret of a driver, where VDO looks for it: of the cloud controller only its own is known by
-/// name, and elsewhere than at home the pods tell when it is missing.
+/// The Secret of a driver, where VDO looks for it. VDO knows the name of the cloud controller's Secret only
+/// if it manages the controller. Outside the allowed namespaces, the pods show when the Secret is missing.
 fn config_secret(which: Which, parts: &[&&Part], site: &Site) -> Known<Option<(String, bool)>> {
     let home = parts.first().map(|part| part.id.namespace.as_str()).unwrap_or_default();
     let settings = || parts.iter().find_map(|part| part.settings.clone());
@@ -236,7 +236,7 @@ fn config_secret(which: Which, parts: &[&&Part], site: &Site) -> Known<Option<(S
     })
 }
 
-/// Where pods are to be looked at that do not say whose they are: those of drivers by other hands.
+/// The places to watch for pods without our label: those of drivers not managed by VDO.
 pub(crate) fn places(parts: &[Part]) -> BTreeSet<Place> {
     let theirs = parts.iter().filter(|part| !part.labelled && !part.selector.is_empty());
     theirs
@@ -244,7 +244,7 @@ pub(crate) fn places(parts: &[Part]) -> BTreeSet<Place> {
         .collect()
 }
 
-/// Those of the pods that are a driver's and not ready.
+/// The pods that belong to a driver and are not ready.
 pub(crate) fn of_drivers<'p>(
     parts: &[Part],
     pods: impl Iterator<Item = &'p SeenPod>,
@@ -257,7 +257,7 @@ pub(crate) fn of_drivers<'p>(
     })
 }
 
-/// A pod that is not ready, without what no fact is made from.
+/// A pod that is not ready, without the fields that no fact needs.
 pub(crate) fn unready(pod: &SeenPod) -> Option<SeenPod> {
     (!is_ready(pod)).then(|| {
         let mut pod = pod.clone();
@@ -271,7 +271,7 @@ pub(crate) fn is_ready(pod: &SeenPod) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The node a pod was given to; a slimmed one keeps it elsewhere.
+/// The node that the scheduler assigned to a pod. A slimmed pod has it in another field.
 pub(crate) fn node_of(pod: &SeenPod) -> Option<String> {
     let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
     nominated.or_else(|| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
@@ -287,9 +287,9 @@ fn tag(image: &str) -> Option<Version> {
     image.split('@').next()?.rsplit_once(':')?.1.parse().ok()
 }
 
-/// Names of workloads of a second driver beside the one [`driver`] describes. What a driver brings
-/// with itself, as the cluster's snapshot controller, is no driver; neither is a DaemonSet that no node
-/// wants, and one that is being taken over is the same driver before and after.
+/// Names of workloads of a second driver next to the one that [`driver`] describes. Helpers that a driver
+/// installs, such as the cluster's snapshot controller, are not a driver; neither is a DaemonSet that selects
+/// no node. A driver that VDO is adopting is the same driver before and after.
 pub(crate) fn others(parts: &[Part]) -> Vec<String> {
     let mut others = Vec::new();
     for which in [Which::Cpi, Which::Csi] {
@@ -345,7 +345,8 @@ fn workload<P: Borrow<SeenPod>>(part: &Part, changing: bool, around: &Around<'_,
     }
 }
 
-/// The images of the template, as if of a pod: one that was moved is worth a word while it still runs.
+/// The template's images in the form of a pod. VDO reports an image that moved to another registry even while
+/// the old one still runs.
 fn moved(part: &Part) -> Option<Pod> {
     let gone = part.images.iter().filter(|(_, image)| image.starts_with("gcr.io/"));
     let containers: Vec<Container> = gone
@@ -412,7 +413,7 @@ fn container(pod: &SeenPod, status: &ContainerStatus, said: &Said) -> Container 
 
 /// The ConfigMap with the storage driver's feature switches.
 pub(crate) const FEATURES: &str = "internal-feature-states.csi.vsphere.vmware.com";
-/// What the storage driver needs to be defined.
+/// The CRDs that the storage driver needs.
 pub(crate) const DEFINITIONS: [&str; 1] = ["csinodetopologies.cns.vmware.com"];
-/// The label that says what pods a namespace lets in.
+/// The label with the pod security level that a namespace enforces.
 pub(crate) const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";

@@ -1,4 +1,4 @@
-//! What only one side knows: CNS, or Kubernetes.
+//! Finds volumes and snapshots that only CNS or only Kubernetes knows.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::audit::{Audit, Disk};
 
-/// Handles of volumes, as small as can be: they are only compared.
+/// Hashes of volume handles. Hashes save memory, and suffice because handles are only compared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Handles(HashSet<u64>);
 
@@ -28,17 +28,17 @@ fn digest(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// What only CNS knows, at the time it was asked.
+/// Volumes and snapshots that only CNS knew at the time of the query.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Both {
-    /// Volumes, by id.
+    /// Volume ids.
     orphans: BTreeSet<String>,
-    /// How many snapshots, by volume id.
+    /// The number of snapshots, by volume id.
     snapshots: Known<BTreeMap<String, u32>>,
 }
 
 impl Both {
-    /// Compares an answer with what Kubernetes has at that time.
+    /// Compares an answer of CNS with the objects in Kubernetes at that time.
     pub(super) fn of(
         audit: &Audit,
         handles: &Known<Handles>,
@@ -62,7 +62,7 @@ impl Both {
         Self { orphans, snapshots }
     }
 
-    /// What came into being in Kubernetes since is no longer unknown there.
+    /// Drops the volumes that Kubernetes has learned of since the comparison.
     pub(super) fn forget(&mut self, handles: &Known<Handles>) {
         if let Known::Known(handles) = handles {
             self.orphans.retain(|id| !handles.contains(id));
@@ -70,8 +70,8 @@ impl Both {
     }
 }
 
-/// Writes down what each vCenter said, and what came of comparing it. What one of `expected` has not
-/// said yet is not known: its volumes are not gone.
+/// Records the answer of each vCenter and the result of its comparison. As long as a vCenter of `expected`
+/// has not answered, the result is unknown: its volumes are not missing.
 pub(super) fn put<'a>(
     storage: &mut Storage,
     expected: &BTreeSet<String>,
@@ -132,7 +132,7 @@ pub(super) fn put<'a>(
     storage.cluster_id.of_volumes = made_under;
 }
 
-/// A cluster that is only known by what it uses.
+/// Describes a foreign cluster, of which only the claims in use are known.
 fn describe(claims: &[&str]) -> Vec<String> {
     let first: Vec<&str> = claims.iter().copied().take(3).collect();
     let text = || {

@@ -1,9 +1,9 @@
-//! The version of Kubernetes and the kubelet's path, as the checks see them.
+//! Translates the version of Kubernetes and the kubelet's path into facts for the checks.
 
 use health::facts::{Known, Platform, Version, Wanted};
 
-/// Where kubelet keeps its files. Some platforms have their own place; elsewhere it is where the admin
-/// says, and nobody but kubelet could say otherwise. What the driver's pods have is another matter.
+/// The directory where the kubelet keeps its files. Some platforms use a fixed directory. Elsewhere the spec
+/// names it, because only the kubelet itself knows better. The path in the driver's pods is a separate fact.
 pub(super) fn kubelet_path(platform: Platform, wanted: &Wanted) -> String {
     let usual = platform.kubelet_path();
     let fixed = matches!(platform, Platform::K0s | Platform::MicroK8s);
@@ -13,7 +13,7 @@ pub(super) fn kubelet_path(platform: Platform, wanted: &Wanted) -> String {
     }
 }
 
-/// A version of Kubernetes in the words of the checks.
+/// Parses a version of Kubernetes for the checks.
 pub(super) fn version(text: &str) -> Known<Version> {
     match text.parse() {
         Ok(version) => Known::Known(version),

@@ -1,4 +1,4 @@
-//! The facts as the operator keeps them: gathered whole at first, then changed where something changed.
+//! Keeps the operator's facts up to date: it collects all facts at first, and then updates the changed ones.
 
 mod changes;
 mod compared;
@@ -42,57 +42,57 @@ use crate::{
     vcenters::{Touches, Vcenters},
 };
 
-/// How many missing volumes the storage driver tolerates when it lists them, unless told otherwise.
+/// The storage driver's default limit of missing volumes when it lists volumes.
 pub(super) const LIST_THRESHOLD: u32 = 50;
-/// More changes at once than this are looked at by looking at everything.
+/// With more changes than this at once, VDO looks at everything instead.
 const FEW: usize = 200;
 /// The longest pause between two looks at everything.
 const AT_LEAST: SignedDuration = SignedDuration::from_mins(10);
-/// How soon a network plugin that is incomplete is looked at again.
+/// VDO looks at an incomplete network plugin again after this time.
 const NETWORK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
-/// How long the first answers of a vCenter may take before it is said that they are missing.
+/// VDO reports missing first answers of a vCenter after this time.
 const FIRST_ANSWERS: SignedDuration = SignedDuration::from_secs(60);
-/// Bytes of the list of all objects of all findings.
+/// Limit of the list of all objects of all findings, in bytes.
 const MOST_BYTES: usize = 700 * 1024;
-/// Of more objects of one finding only the names are listed.
+/// For a finding with more objects than this, the list contains only the names.
 const MOST_TEXTS: usize = 2000;
 
-/// The facts and what the checks found in them, kept up to date.
+/// The facts and the findings of the checks, kept up to date.
 #[derive(Debug, Default)]
 pub struct Live {
     examination: Option<Examination>,
-    /// The facts without what changes one by one: nodes, machines, volumes, pods.
+    /// The facts that do not change object by object: all but nodes, VMs, volumes and pods.
     frame: Facts,
-    /// When everything must be looked at again, because time itself may change an answer.
+    /// The time of the next look at everything, because an answer can change with time alone.
     due: Timestamp,
-    /// Marks of what nodes are made from.
+    /// Revisions of the stores that the node facts come from.
     nodes_mark: [u64; 4],
-    /// Marks of what volumes are made from.
+    /// Revisions of the stores that the volume facts come from.
     volumes_mark: [u64; 4],
-    /// What came of comparing each vCenter's answer with the cluster.
+    /// The result of comparing each vCenter's answer with the cluster.
     compared: Compared,
-    /// Machines whose `disk.EnableUUID` VDO has set, and when.
+    /// VMs on which VDO set `disk.EnableUUID`, with the time.
     repaired: BTreeMap<String, Timestamp>,
-    /// The rights that remediations lack.
+    /// The permissions that the operator lacks for remediations.
     denied: Vec<AccessReview>,
-    /// What may be repaired.
+    /// The remediations that the spec allows.
     rules: Remediation,
     health: Health,
 }
 
-/// What changes one by one.
+/// The facts that change object by object.
 struct Parts {
-    /// None where nothing changed.
+    /// None if nothing changed.
     nodes: Option<BTreeMap<String, Node>>,
     drivers: Drivers,
     leases: Known<Vec<health::facts::Lease>>,
     pending: Known<Vec<Claim>>,
-    /// None where nothing changed.
+    /// None if nothing changed.
     volumes: Option<VolumesNow>,
     touches: BTreeMap<String, Touches>,
 }
 
-/// Volumes, and what is under way with them.
+/// Volumes, and the operations in progress on them.
 struct VolumesNow {
     volumes: Known<BTreeMap<String, Volume>>,
     attachments: Known<Vec<Attachment>>,
@@ -101,7 +101,7 @@ struct VolumesNow {
 }
 
 impl Live {
-    /// Takes in what changed, and says what the checks say now.
+    /// Updates the facts, and returns the current result of the checks.
     pub fn look(&mut self, facts: &facts::Facts, stores: &Stores, vcenters: &Vcenters) -> Health {
         let now = facts.now;
         let audits = audits(facts, vcenters);
@@ -154,13 +154,13 @@ impl Live {
         health
     }
 
-    /// Takes in which rights the operator lacks for remediations that are asked for.
+    /// Records the permissions that the operator lacks for the requested remediations.
     pub fn note_denied(&mut self, denied: Vec<AccessReview>) {
         self.denied = denied;
     }
 
-    /// Takes in when VDO set `disk.EnableUUID` on which machine: until the machine was off since, the
-    /// setting has no effect, and vCenter does not say so.
+    /// Records when VDO set `disk.EnableUUID` on which VM. The setting has no effect until the VM was powered
+    /// off, and vCenter does not report that.
     pub fn remember(&mut self, repaired: BTreeMap<String, Timestamp>) {
         if self.repaired != repaired {
             self.repaired = repaired;
@@ -209,7 +209,7 @@ impl Live {
         stores: &Stores,
         vcenters: &Vcenters,
     ) {
-        // What did not change is taken over, and the rest let go before its successor is made.
+        // Reuse unchanged nodes, and drop the other facts before building their successors, to save memory.
         let before = self.examination.take().map(Examination::into_facts);
         let nodes_before = before.and_then(|mut facts| facts.cluster.nodes.get_mut().map(take));
         let mut whole = frame.clone();
@@ -294,7 +294,7 @@ impl Live {
         changed
     }
 
-    /// Brings what was found into the shape plan and report need.
+    /// Converts the report into the form that `plan` and `report` need.
     fn judge(&mut self, facts: &facts::Facts) {
         let Some(examination) = &self.examination else { return };
         let report = examination.report();
@@ -317,7 +317,7 @@ impl Live {
         }
     }
 
-    /// Tells every vCenter what it will be asked.
+    /// Sets the next audit question of every vCenter.
     fn ask(&self, facts: &facts::Facts, vcenters: &Vcenters, domains: &[Domain]) {
         let Some(examination) = &self.examination else { return };
         let known = examination.facts();
@@ -355,13 +355,13 @@ impl Live {
         }
     }
 
-    /// The facts as they are known at present.
+    /// The current facts.
     pub fn facts(&self) -> Option<&Facts> {
         self.examination.as_ref().map(Examination::facts)
     }
 }
 
-/// Whether a finding is open that only asking vCenter can close.
+/// Whether only another query to vCenter can close this finding.
 fn is_asked_for(finding: &Finding) -> bool {
     let of_vcenter = finding.definition().is_some_and(|definition| {
         matches!(
@@ -372,7 +372,7 @@ fn is_asked_for(finding: &Finding) -> bool {
     of_vcenter && finding.severity >= Severity::Error && finding.acknowledged.is_none()
 }
 
-/// The vCenters are kept by namespace and name.
+/// The key of a vCenter in the pool: namespace and name.
 fn key(facts: &facts::Facts, name: &str) -> String {
     format!("{}/{name}", facts.config.namespace().unwrap_or_default())
 }
@@ -381,7 +381,7 @@ fn asked(facts: &facts::Facts) -> String {
     facts.config.annotations().get(names::CHECK_NOW).cloned().unwrap_or_default()
 }
 
-/// The nodes whose machine is found and the host of it is not.
+/// The nodes whose VM is known but not its host.
 fn unplaced(view: View<'_>) -> BTreeSet<String> {
     if view.facts.wanted.categories().is_empty() {
         return BTreeSet::new();
@@ -390,13 +390,13 @@ fn unplaced(view: View<'_>) -> BTreeSet<String> {
     view.nodes().filter(hidden).map(|node| node.name.clone()).collect()
 }
 
-/// Whether the operator has begun so recently that the first answers may still be on their way.
+/// Whether the operator started so recently that it can still be waiting for first answers.
 fn is_early(facts: &facts::Facts) -> bool {
     facts.now.duration_since(facts.started) < FIRST_ANSWERS
 }
 
-/// What was found before a restart is still so until somebody has looked again: nothing is taken back
-/// because nobody has looked yet.
+/// Keeps the findings from before a restart until the checks run again, so that VDO never clears a finding
+/// without checking.
 fn keep_what_was_known(findings: &mut Vec<Finding>, facts: &facts::Facts) {
     let before = facts.config.status.iter().flat_map(|status| &status.findings);
     let is_checked =
@@ -413,7 +413,7 @@ fn audits(facts: &facts::Facts, vcenters: &Vcenters) -> BTreeMap<String, Arc<Aud
     facts.vcenters.keys().filter_map(|name| Some((name.clone(), audit(name)?))).collect()
 }
 
-/// Whether a vCenter that lets us in has not been asked everything yet.
+/// Whether a vCenter that accepted the login has not been audited yet.
 fn is_pending(facts: &facts::Facts, vcenters: &Vcenters) -> bool {
     facts.vcenters.iter().any(|(name, vcenter)| {
         let verified = matches!(vcenter.state, VcenterState::Verified { .. });
@@ -421,13 +421,13 @@ fn is_pending(facts: &facts::Facts, vcenters: &Vcenters) -> bool {
     })
 }
 
-/// When to look at everything again even if nothing changes.
+/// The time of the next look at everything if nothing changes.
 fn due(examination: &Examination) -> Timestamp {
     let latest = examination.facts().now + AT_LEAST;
     examination.recheck_at().map_or(latest, |at| at.min(latest))
 }
 
-/// The list of every object, where findings name more than they show.
+/// Lists every object, if findings name more objects than they show.
 fn paged(report: &Report<'_>, shown: &[Finding]) -> Option<Paged> {
     let left_out = shown.iter().any(|finding| finding.code == codes::FINDINGS_LEFT_OUT.code);
     let all = if left_out { report.all() } else { shown.to_vec() };
@@ -441,8 +441,7 @@ fn paged(report: &Report<'_>, shown: &[Finding]) -> Option<Paged> {
     }
     let all = codes.into_iter().map(|code| (code, report.objects(code)));
     let mut all: Vec<(&str, Vec<&Subject>)> = all.collect();
-    // What was seen of each is left out first where there is no room for it, their names last; so the
-    // longest pages are written last.
+    // Where space is short, the observations go first and the names last. So the longest pages come last.
     all.sort_by_key(|(_, objects)| objects.len());
     let names = |objects: &[&Subject]| -> String {
         objects.iter().map(|subject| format!("{} {}\n", subject.kind, subject.name)).collect()
@@ -453,7 +452,7 @@ fn paged(report: &Report<'_>, shown: &[Finding]) -> Option<Paged> {
     for (code, objects) in all {
         let names = names(&objects);
         left -= names.len();
-        // More than that have no room; tens of thousands of texts would take memory in vain.
+        // A longer list does not fit, and tens of thousands of texts would waste memory.
         let whole =
             (objects.len() <= MOST_TEXTS).then(|| listed(&report.page(code, 0, usize::MAX)));
         let whole = whole.filter(|whole| whole.len() + left < room);
@@ -464,7 +463,7 @@ fn paged(report: &Report<'_>, shown: &[Finding]) -> Option<Paged> {
     Some(paged)
 }
 
-/// One line for each object, with what was seen of it.
+/// One line for each object, with its observation.
 fn listed(page: &Page) -> String {
     let lines = page
         .entries
@@ -473,7 +472,7 @@ fn listed(page: &Page) -> String {
     lines.collect()
 }
 
-/// As many lines as there is room for, and how many were left out.
+/// As many lines as fit, and the number of omitted lines.
 fn cut(text: String, room: usize) -> String {
     if text.len() < room {
         return text;

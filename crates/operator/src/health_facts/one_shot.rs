@@ -1,4 +1,4 @@
-//! Everything read once, without an operator, with whatever rights are at hand.
+//! Collects all facts once, without an operator, with the permissions of the current user.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,31 +48,29 @@ use crate::{
     followed, observe, vcenters,
 };
 
-/// A vCenter to look at, and what came of connecting to it.
+/// A vCenter to look at, and the result of connecting to it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Name of its VsphereCloudConfig, or whatever the user calls it.
+    /// Name of its VsphereCloudConfig, or the name that the user chose.
     pub name: String,
-    /// Host name or address.
     pub address: String,
     /// The Secret with its credentials, as `namespace/name`; empty if there is none.
     pub secret: String,
-    /// User name.
     pub user: String,
-    /// Datacenters the drivers are told of; all if empty.
+    /// Datacenters that the drivers are configured with; empty for all.
     pub datacenters: Vec<String>,
-    /// When the password expires, where somebody said so.
+    /// The expiry of the password, if an admin recorded it.
     pub password_expires: Known<Option<Timestamp>>,
-    /// The connection, or why there is none.
+    /// The connection, or the reason why there is none.
     pub connection: Result<vsphere::Client, Arc<Error>>,
 }
 
-/// Looks at a cluster, at vCenters, or at both, and gathers what the checks need.
+/// Looks at a cluster, at vCenters, or at both, and collects the facts for the checks.
 ///
-/// It only reads. It never fails: what could not be read is unknown in the facts, with the reason.
-/// `cluster` comes with the operator's namespace. Without a cluster its side is unknown; the checks then speak of the vCenters alone. `desired` says what
-/// the drivers are asked to do; without one, the VDOConfig of the cluster does, else both drivers are
-/// taken to be wanted on all vCenters.
+/// It only reads, and it never fails: a fact that it could not read is unknown, with the reason. `cluster`
+/// comes with the operator's namespace. Without a cluster, the facts about the cluster are unknown, and the
+/// checks report on the vCenters alone. `desired` is the desired state of the drivers. Without `desired`, the
+/// VDOConfig of the cluster applies. Without a VDOConfig, the checks assume both drivers on all vCenters.
 pub async fn collect_once(
     cluster: Option<(&Client, &str)>,
     vcenters: Vec<Target>,
@@ -95,7 +93,7 @@ pub async fn collect_once(
     facts.cluster.kubelet_path = kubernetes::kubelet_path(seen.platform, &facts.wanted).into();
     facts.operator = Operator {
         acknowledged: seen.config.iter().flat_map(|config| acknowledged(&config.spec)).collect(),
-        // Without an operator there is no catalog to refresh and nobody to fight with.
+        // Without an operator, there is no catalog to refresh and no other field manager to conflict with.
         catalog: CatalogState::default().into(),
         conflicts: Vec::new().into(),
         grace: None,
@@ -112,7 +110,7 @@ pub async fn collect_once(
     facts
 }
 
-/// Brings what CNS said together with what Kubernetes has.
+/// Compares the answers of CNS with the volumes and snapshots in Kubernetes.
 fn compare(storage: &mut Storage, audits: &BTreeMap<String, Audit>, expected: &BTreeSet<String>) {
     let handles = map(storage.volumes.clone(), |all| Handles::of(all.keys().map(String::as_str)));
     let all: Vec<(&String, &Audit, Both)> = audits
@@ -122,13 +120,13 @@ fn compare(storage: &mut Storage, audits: &BTreeMap<String, Audit>, expected: &B
     put(storage, expected, all.iter().map(|(name, audit, both)| (name.as_str(), *audit, both)));
 }
 
-/// The vCenters the VsphereCloudConfigs of a cluster name, each connected to with the credentials its
-/// Secret holds. Only those in the operator's namespace count: nobody else decides where these credentials
-/// are sent.
+/// Connects to each vCenter that a VsphereCloudConfig of the cluster names, with the credentials from its
+/// Secret. Only VsphereCloudConfigs in the operator's namespace count, so that nobody else decides where VDO
+/// sends these credentials.
 ///
 /// # Errors
-/// If VsphereCloudConfigs cannot be listed. A Secret that cannot be read is a target without a
-/// connection.
+/// Fails if the API server does not list the VsphereCloudConfigs. An unreadable Secret yields a target
+/// without a connection.
 pub async fn targets(
     client: &Client,
     namespace: &str,
@@ -174,11 +172,11 @@ async fn target(client: &Client, config: &VsphereCloudConfig, build: BuildInfo) 
     target
 }
 
-/// What was seen of the cluster beyond the facts.
+/// Observations of the cluster that are not facts.
 #[derive(Default)]
 struct Seen {
     config: Option<VDOConfig>,
-    /// Whether there is one could be seen.
+    /// Known if the API server answered whether a VDOConfig exists.
     read: Known<()>,
     policies: BTreeSet<String>,
     platform: Platform,
@@ -250,7 +248,7 @@ fn map<T, R>(known: Known<T>, make: impl FnOnce(T) -> R) -> Known<R> {
 async fn look_at_cluster(client: &Client, namespace: &str, facts: &mut Facts) -> Seen {
     let (config, read) = match followed_config(client, namespace).await {
         Ok(config) => (config, ().into()),
-        // Where the kind is not defined there is none.
+        // Without the CRD there is no VDOConfig.
         Err(kube::Error::Api(status)) if status.code == 404 => (None, ().into()),
         Err(error) => (None, Known::unknown(&observe_reason(&error))),
     };
@@ -484,7 +482,7 @@ async fn look_at_storage(client: &Client) -> Storage {
         attachments,
         cluster_id,
         list_threshold: super::live::LIST_THRESHOLD,
-        // What CNS says is added when it was asked.
+        // `compare` adds the answers of CNS later.
         only_in_cns: Known::default(),
         cns: Known::default(),
         cns_asked: Timestamp::UNIX_EPOCH,

@@ -1,4 +1,4 @@
-//! One vCenter, as the checks see it.
+//! Translates the state of one vCenter into facts for the checks.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use vsphere::{AboutInfo, Client, Error, LoginRefusal};
 
 use crate::audit::{Audit, inventory};
 
-/// What a VsphereCloudConfig says of a vCenter.
+/// The description of a vCenter in its VsphereCloudConfig.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Described {
     pub(super) name: String,
@@ -17,7 +17,7 @@ pub(super) struct Described {
     pub(super) user: String,
     pub(super) datacenters: BTreeSet<String>,
     pub(super) since: Timestamp,
-    /// When the password expires, where somebody said so.
+    /// The expiry of the password, if an admin recorded it.
     pub(super) password_expires: Known<Option<Timestamp>>,
 }
 
@@ -35,7 +35,8 @@ impl Described {
         }
     }
 
-    /// A vCenter that has let us in. Without an audit, what only an audit tells is unknown.
+    /// Describes a vCenter that accepted the login. Without an audit, the facts that only an audit collects
+    /// are unknown.
     pub(super) fn connected(
         self,
         client: &Client,
@@ -67,7 +68,7 @@ impl Described {
         vcenter
     }
 
-    /// A vCenter that cannot be tried, or has not been yet.
+    /// Describes a vCenter that VDO cannot try, or has not tried yet.
     pub(super) fn untried(self, reason: &str) -> Vcenter {
         let mut vcenter = self.vcenter();
         vcenter.reach = Known::unknown(reason);
@@ -81,7 +82,8 @@ impl Described {
         vcenter
     }
 
-    /// A vCenter that does not let us in, or is away. What was seen of it last may still be shown.
+    /// Describes a vCenter that refuses the login or is unreachable. The last known inventory can still be
+    /// shown.
     pub(super) fn failed(self, error: &Error) -> Vcenter {
         let error_chain = error.error_chain();
         let mut vcenter = self.untried(&error_chain);
@@ -118,7 +120,7 @@ impl Described {
             error if error.is_transient() => {
                 vcenter.reach = Reach::NoAnswer { reason: error_chain }.into();
             }
-            // It answers, and something else is wrong; whoever needs the answer says what.
+            // vCenter answers, and something else is wrong. The check that needs the answer reports it.
             _ => {}
         }
         vcenter

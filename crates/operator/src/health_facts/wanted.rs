@@ -1,4 +1,4 @@
-//! What the drivers are asked to do, as the checks see it.
+//! Translates the desired state of the drivers into facts for the checks.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,11 @@ use api::{
 };
 use health::facts::{Acknowledged, Wanted, WantedCloud, WantedStorage};
 
-/// How many snapshots the storage driver allows per volume unless told otherwise.
+/// The storage driver's default limit of snapshots per volume.
 const SNAPSHOTS_PER_VOLUME: u32 = 3;
 
-/// What a VDOConfig asks for. `kubelet_path` is where the platform keeps kubelet's files.
+/// Reads the desired state from a VDOConfig. `kubelet_path` is the directory where the platform keeps the
+/// kubelet's files.
 pub fn wanted(spec: &VDOConfigSpec, kubelet_path: &str) -> Wanted {
     Wanted {
         read: ().into(),
@@ -21,8 +22,8 @@ pub fn wanted(spec: &VDOConfigSpec, kubelet_path: &str) -> Wanted {
     }
 }
 
-/// Both drivers with nothing special: what is asked for where there is no VDOConfig. The checks know
-/// that nobody said so, and judge no setting by it.
+/// Asks for both drivers with default settings, for a cluster without a VDOConfig. The checks know that no
+/// VDOConfig exists, and judge no setting by these defaults.
 pub fn both(vcenters: &BTreeSet<String>, kubelet_path: &str) -> Wanted {
     let cloud = WantedCloud {
         vcenters: vcenters.clone(),
@@ -93,7 +94,7 @@ fn storage(spec: &VDOConfigSpec, kubelet_path: &str) -> Option<WantedStorage> {
     })
 }
 
-/// The findings somebody decided to live with.
+/// The findings that an admin acknowledged.
 pub fn acknowledged(spec: &VDOConfigSpec) -> Vec<Acknowledged> {
     let all = spec.acknowledgements.iter();
     all.map(|one| Acknowledged {

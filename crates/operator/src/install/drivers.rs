@@ -1,4 +1,4 @@
-//! The rules of the roles of all releases of the embedded catalog.
+//! Collects the rules of the roles in all releases of the embedded catalog.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,14 +9,14 @@ use catalog::manifest::Object;
 use plan::written_names::objects_of_every_release;
 use serde_json::{Value, json};
 
-/// All releases together, on every platform.
+/// The rules of all releases together, on every platform.
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
-    /// The rules of their ClusterRoles, but for `secrets_everywhere`.
+    /// The rules of the ClusterRoles, except `secrets_everywhere`.
     pub(super) cluster_rules: Vec<Value>,
-    /// The rules of their Roles.
+    /// The rules of the Roles.
     pub(super) namespace_rules: Vec<Value>,
-    /// Rules of ClusterRoles about Secrets of every namespace.
+    /// The rules of the ClusterRoles about Secrets in every namespace.
     pub(super) secrets_everywhere: Vec<Value>,
 }
 
@@ -48,7 +48,7 @@ impl Drivers {
     }
 }
 
-/// One resource of a rule.
+/// The permissions of a rule on one resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Grant {
     group: String,
@@ -58,7 +58,7 @@ struct Grant {
     verbs: BTreeSet<String>,
 }
 
-/// What a role grants, resource by resource.
+/// The grants of a role, resource by resource.
 fn grants(role: &Object) -> Vec<Grant> {
     if !matches!(role.kind(), "Role" | "ClusterRole") {
         return Vec::new();
@@ -82,7 +82,7 @@ fn grants(role: &Object) -> Vec<Grant> {
     all
 }
 
-/// The union of grants: by group, resource and names, which verbs.
+/// The union of grants: the verbs by group, resource and names.
 #[derive(Default)]
 struct Grants(BTreeMap<(String, String, BTreeSet<String>), BTreeSet<String>>);
 
@@ -91,7 +91,8 @@ impl Grants {
         self.0.entry((group, resource, names)).or_default().extend(verbs);
     }
 
-    /// As few rules as grant just that: resources of a group with the same verbs are in one rule.
+    /// The smallest set of rules with exactly these grants. Resources of a group with the same verbs share a
+    /// rule.
     fn rules(&self) -> Vec<Value> {
         let mut merged: BTreeMap<_, BTreeSet<&String>> = BTreeMap::new();
         for ((group, resource, names), verbs) in &self.0 {

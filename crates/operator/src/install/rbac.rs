@@ -1,4 +1,5 @@
-//! The operator's rights: each resource and verb by name, and objects by name wherever names are known.
+//! The operator's permissions. Rules list each resource and verb, and name the objects wherever their names
+//! are known.
 //!
 //! ```text
 //!   catalog ─► every release, rendered ─► names of objects ─► Role and ClusterRole `vdo`: the operator's own rules
@@ -6,9 +7,9 @@
 //! ```
 //!
 //! The operator does not have the verb `escalate`. Kubernetes lets an account write a role only if the
-//! account holds every rule of it, so the operator holds the rules of the drivers' roles and uses none of
-//! them itself. A `create` that is limited by name works for server-side apply, which names the object in
-//! its path, and for nothing else: a plain POST is refused.
+//! account holds every rule in it. So the operator holds the rules of the drivers' roles, and uses none of
+//! them itself. A `create` rule that is limited by name works only for server-side apply, which names the
+//! object in its path. The API server refuses a plain POST.
 
 use std::collections::BTreeSet;
 
@@ -18,12 +19,12 @@ use serde_json::{Value, json};
 use super::{Allowed, NAME, NAMESPACE, drivers::Drivers};
 use crate::cluster;
 
-/// Nothing binds it until an admin does.
+/// VDO creates the role without a binding; an admin binds it.
 const CSI_NODES: &str = api::CSI_NODES_ROLE;
-/// The ClusterRole with the rules of cloud controllers before 1.32, which read Secrets in every
-/// namespace. Only `vdoctl deploy` on such a cluster binds it.
+/// The ClusterRole with the rules of cloud controllers before 1.32, which read Secrets in every namespace.
+/// Only `vdoctl deploy` on such a cluster binds it.
 const OLD_CLOUD_CONTROLLERS: &str = "vdo-cloud-provider-before-1.32";
-/// The roles that are held to be granted.
+/// The roles with the rules that the operator holds only to grant them.
 const HELD: &str = "vdo-drivers";
 
 /// A Role of Kubernetes that a driver is bound to.
@@ -33,7 +34,7 @@ const RBAC: [&str; 1] = ["rbac.authorization.k8s.io"];
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 3] = ["create", "patch", "delete"];
 
-/// Everything that grants the operator something.
+/// All roles of the operator and their bindings.
 pub(super) fn objects(allowed: &Allowed, namespaces: &BTreeSet<&str>) -> Vec<Value> {
     let drivers = Drivers::of_catalog();
     let mut all = Vec::new();
@@ -82,13 +83,13 @@ fn cluster_rules() -> Vec<Value> {
             &["get", "patch"],
         ),
         rule(&[""], &["nodes", "pods"], &READ),
-        // The taint that a node lacks, where remediation.nodeTaints is Fix, and the label of a node of
-        // another cloud.
+        // VDO adds a missing taint to a node if remediation.nodeTaints is Fix, and labels nodes of another
+        // cloud.
         rule(&[""], &["nodes"], &["patch"]),
         rule(&["apps"], &["daemonsets", "deployments"], &READ),
         rule(storage, &["volumeattachments", "csinodes"], &READ),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
-        // For the checks.
+        // The health checks read these.
         rule(&[""], &["events", "persistentvolumes", "persistentvolumeclaims"], &READ),
         rule(&["discovery.k8s.io"], &["endpointslices"], &READ),
         rule(&["cns.vmware.com"], &["csinodetopologies"], &READ),
@@ -109,7 +110,7 @@ fn cluster_rules() -> Vec<Value> {
             written_names::of_releases("Namespace"),
         ),
         rule(storage, &["csidrivers", "storageclasses"], &READ),
-        // Their names are the admin's. They are never deleted.
+        // The admin chooses their names. VDO never deletes them.
         rule(storage, &["storageclasses"], &["create", "patch"]),
         named(
             &["snapshot.storage.k8s.io"],
@@ -123,7 +124,7 @@ fn cluster_rules() -> Vec<Value> {
     rules
 }
 
-/// Definitions, webhooks and cluster roles.
+/// The rules for CustomResourceDefinitions, webhooks and cluster roles.
 fn definition_rules() -> [Value; 8] {
     let (definitions, webhooks) = (&["apiextensions.k8s.io"], &["admissionregistration.k8s.io"]);
     let (crds, hooks) = (&["customresourcedefinitions"], &["validatingwebhookconfigurations"]);
@@ -154,7 +155,7 @@ fn definition_rules() -> [Value; 8] {
     ]
 }
 
-/// The kinds that a driver consists of in its namespace.
+/// The kinds of a driver's objects in its namespace: group, resource and kind.
 const PARTS: [(&str, &str, &str); 7] = [
     ("", "serviceaccounts", "ServiceAccount"),
     ("", "configmaps", "ConfigMap"),
@@ -165,14 +166,15 @@ const PARTS: [(&str, &str, &str); 7] = [
     ("policy", "poddisruptionbudgets", "PodDisruptionBudget"),
 ];
 
-/// In a namespace of drivers. Where an admin lets VDO adopt drivers, their names are not known.
+/// The rules in a namespace of drivers. They name no objects where an admin lets VDO adopt drivers, because
+/// the names are unknown.
 fn driver_namespace_rules(allowed: &Allowed, namespace: &str) -> Vec<Value> {
     let open = allowed.namespaces.contains(namespace);
     let mut rules = vec![
         rule(&[""], &["serviceaccounts", "configmaps", "secrets", "services"], &READ),
         rule(&["policy"], &["poddisruptionbudgets"], &READ),
         rule(&RBAC, &["roles", "rolebindings"], &READ),
-        // Why a driver crashed. Not in other namespaces: their logs are none of our business.
+        // The logs show why a driver crashed. VDO has no access to logs in other namespaces.
         rule(&[""], &["pods/log"], &["get"]),
     ];
     for (group, resource, kind) in PARTS {
@@ -191,13 +193,14 @@ fn driver_namespace_rules(allowed: &Allowed, namespace: &str) -> Vec<Value> {
     granted.insert(AUTHENTICATION.to_owned());
     rules.push(named(&RBAC, &["roles"], &["bind"], &granted));
     if open || namespace == names::CSI_NAMESPACE {
-        // A pod of the storage driver that has to register again, where remediation.csiNodes is Fix.
+        // VDO evicts a pod of the storage driver that must register again, if remediation.csiNodes is Fix.
         rules.push(rule(&[""], &["pods/eviction"], &["create"]));
     }
     rules
 }
 
-/// In `kube-system`: the Lease that all installations share. A right to create cannot be limited by name.
+/// The rules in `kube-system`, for the Lease that all installations share. The `create` rule has no name,
+/// because the election creates the Lease with a plain POST.
 fn cluster_lease_rules() -> [Value; 2] {
     let (group, lease) = (&["coordination.k8s.io"], owned(&[names::CLUSTER_LEASE]));
     [
@@ -206,17 +209,18 @@ fn cluster_lease_rules() -> [Value; 2] {
     ]
 }
 
-/// In the operator's own namespace: its lease, its records, and the objects it follows.
+/// The rules in the operator's own namespace: its Lease, its records, and the objects it follows.
 fn own_rules() -> Vec<Value> {
     vec![
-        // The finalizer, where the drivers are removed with the VDOConfig.
+        // For the finalizer, if the deletion of the VDOConfig removes the drivers.
         rule(&["vdo.vmware.com"], &["vdoconfigs"], &["patch"]),
         rule(&["coordination.k8s.io"], &["leases"], &["get", "list", "watch", "create", "update"]),
         rule(&[""], &["configmaps"], &["get", "list", "watch", "create", "patch"]),
-        // Certificate authorities of vCenters, and Secrets to pull images with.
+        // For the CA certificates of vCenters, and the image pull Secrets.
         rule(&[""], &["secrets"], &["get"]),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
-        // Accounts of earlier VDOs may write no other events, and missing rights are reported with them.
+        // Accounts of earlier VDO releases can write only this kind of event, and VDO reports missing
+        // permissions with it.
         rule(&[""], &["events"], &["create", "patch"]),
     ]
 }
@@ -260,7 +264,7 @@ mod tests {
         *,
     };
 
-    /// The rules of the roles that these names have.
+    /// The rules of the roles with these names, or of all roles if `names` is empty.
     fn rules(names: &[&str]) -> Vec<Value> {
         let objects = objects();
         let roles = objects.iter().filter(|o| matches!(o.kind(), "Role" | "ClusterRole"));
@@ -299,8 +303,8 @@ mod tests {
         }
     }
 
-    /// The rules that the operator holds for drivers are not looked at: `audit_replay` shows that it makes
-    /// no request which needs them.
+    /// The test skips the rules that the operator holds for drivers: `audit_replay` shows that the operator
+    /// makes no request that needs them.
     #[test]
     fn nothing_that_holds_volumes_can_be_deleted_with_the_operators_rights() {
         let kept = [

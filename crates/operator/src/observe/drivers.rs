@@ -27,9 +27,9 @@ use crate::{
 /// The workloads that look like a driver's.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Those that are a driver's: see [`crate::cluster::provenance`].
+    /// The workloads that belong to a driver: see [`crate::cluster::provenance`].
     pub(super) workloads: BTreeMap<ObjectId, Workload>,
-    /// Those that are not.
+    /// The workloads that do not.
     pub(super) lookalikes: Vec<ObjectId>,
 }
 
@@ -74,17 +74,16 @@ fn id(kind: &str, object: &impl ResourceExt) -> ObjectId {
 /// Nodes that are down, and since when.
 type Down = BTreeMap<String, Option<Timestamp>>;
 
-/// A node that goes down within this time after a new pod came to it may have gone down because of it.
+/// If a node goes down within this time after a new pod started on it, the pod may be the cause.
 const SUSPICION: SignedDuration = SignedDuration::from_mins(10);
 
 /// The pods of a DaemonSet on nodes that are down.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Unreachable {
-    /// All of them.
     all: i32,
-    /// Those whose node went down soon after they came.
+    /// Pods of the newest revision whose node went down soon after they were created.
     suspect: i32,
-    /// Those that are of its newest revision.
+    /// Pods of the newest revision.
     updated: i32,
 }
 
@@ -92,10 +91,10 @@ impl Unreachable {
     fn of(pods: &Pods, down: &Down, set: &DaemonSet) -> Self {
         let (name, home) = (set.name_any(), set.metadata.namespace.as_deref());
         let own = pods.values().filter(|pod| pod.belongs_to(home, "DaemonSet", &name));
-        // Only a pod that was made after a change is of the newest revision.
+        // Only a pod created after a change has the newest revision.
         let newest = own.clone().max_by_key(|pod| pod.created);
         let newest = newest.and_then(|pod| pod.revision.as_ref());
-        // Two pods of one node: the one that goes and the one that comes.
+        // A node can have two pods: the one being deleted and its replacement.
         let (mut lost, mut suspect) = (BTreeMap::<&str, bool>::new(), BTreeSet::new());
         for pod in own.filter(|pod| pod.unready.is_some()) {
             let node = pod.node.as_deref().and_then(|node| down.get_key_value(node));
@@ -171,7 +170,7 @@ fn selector(of: Option<&LabelSelector>) -> BTreeMap<String, String> {
     of.and_then(|selector| selector.match_labels.clone()).unwrap_or_default()
 }
 
-/// What keeps a pod of a workload from running.
+/// The reason why a pod of a workload does not run.
 fn trouble(pods: &Pods, kind: &str, workload: &impl ResourceExt) -> Option<String> {
     let (name, home) = (workload.name_any(), workload.namespace());
     let own = pods.values().filter(|pod| pod.belongs_to(home.as_deref(), kind, &name));
@@ -213,8 +212,8 @@ fn trouble_of(pod: &Pod) -> Option<String> {
     waiting.or_else(unscheduled)
 }
 
-/// Volumes the CSI driver has attached. Where they cannot be listed, that stands in their place: an empty
-/// list would allow the driver's removal.
+/// Volumes that the CSI driver has attached. If VDO cannot list them, the result contains the reason as an
+/// entry: an empty list would allow the driver's removal.
 pub(super) fn attached(stores: &Stores) -> Vec<(String, String)> {
     let attached = stores.attachments.read(|all| {
         let all = all.values().map(|attachment| {
@@ -239,7 +238,7 @@ mod tests {
     use super::*;
     use crate::cluster::pods::{Kept, REVISION};
 
-    /// A pod of the DaemonSet `vsphere-csi-node`, made at that minute.
+    /// A pod of the DaemonSet `vsphere-csi-node`, created at that minute.
     fn pod(node: &str, revision: &str, minute: u8, ready: bool) -> Kept {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {

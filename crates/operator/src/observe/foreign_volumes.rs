@@ -1,8 +1,8 @@
-//! Volumes of another cluster under the identity this one is about to take.
+//! Finds volumes of another cluster under the cluster id that this one is about to use.
 //!
-//! Two clusters with one identity remove each other's volumes from CNS. Before an identity that was
-//! found in use is written down as ours, CNS is asked whose the volumes under it are: one that stands
-//! for a claim, and whose PersistentVolume is not here, is of somebody else.
+//! Two clusters with one cluster id remove each other's volumes from CNS. Before VDO records an id that it
+//! found in use, it asks CNS which volumes exist under it. A volume with a claim whose PersistentVolume is
+//! not in this cluster belongs to another cluster.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,11 +18,11 @@ use crate::{
     },
 };
 
-/// How long one vCenter may take to answer.
+/// Timeout for one vCenter to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Claims of others with volumes under this identity, in the vCenters of these names; an error says
-/// why it is not known.
+/// Foreign claims with volumes under this cluster id, in the vCenters of these names. An error contains the
+/// reason why they are unknown.
 pub(super) async fn of(
     stores: &Stores,
     vcenters: &mut Vcenters,
@@ -35,7 +35,7 @@ pub(super) async fn of(
     if let Some(asked) = vcenters.asked.as_ref().filter(|asked| asked.pace.holds(inputs)) {
         return asked.result.clone();
     }
-    // Told at once when that changes, so not remembered.
+    // VDO learns of a new connection at once, so it does not cache this error.
     let away = |name: &&String| vcenters.known(name).and_then(|known| known.client).is_none();
     if let Some(name) = names.iter().find(away) {
         return Err(format!("{name} is not connected"));
@@ -80,7 +80,7 @@ async fn ask(
     Ok(claims)
 }
 
-/// The claim a volume stands for. One without a claim may be left over from this very cluster.
+/// The claim of a volume. A volume without a claim may be left over from this very cluster.
 fn claim_of(volume: &Volume, id: &str) -> Option<String> {
     let metadata = volume.metadata.as_ref()?;
     let claim = metadata.entities.iter().find(|entity| {

@@ -1,5 +1,4 @@
-//! What drivers by other hands are told: their configuration, and the identity of the cluster in CNS
-//! that stands in it.
+//! The configuration of drivers not managed by VDO, and the CNS cluster id in it.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +12,11 @@ use plan::{
     names,
 };
 
-/// The keys under which the drivers look for their configuration, unless they are told otherwise.
+/// The keys under which the drivers look for their configuration, unless their arguments name others.
 const CPI_KEY: &str = "vsphere.conf";
 const CSI_KEY: &str = "csi-vsphere.conf";
 
-/// A Secret or ConfigMap with the configuration of a driver, and the key it is under.
+/// A Secret or ConfigMap with the configuration of a driver, and the key of the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Place {
     home: String,
@@ -25,8 +24,8 @@ pub(super) struct Place {
     key: String,
 }
 
-/// Where drivers that are not on record have their configuration. They are by other hands, or ours and
-/// the record is lost. Only places VDO may look into.
+/// The places where drivers that are not on record have their configuration. Such a driver is not managed by
+/// VDO, or it is ours and the record is lost. The result has only places that VDO has permission to read.
 pub(super) fn places(workloads: &BTreeMap<ObjectId, Workload>, driver: Driver) -> Vec<Place> {
     let found = workloads
         .iter()
@@ -56,7 +55,7 @@ pub(super) fn places(workloads: &BTreeMap<ObjectId, Workload>, driver: Driver) -
     all
 }
 
-/// The key a driver reads: the name of the file its arguments lead to, or the usual one.
+/// The key that a driver reads: the file name in its arguments, or the usual one.
 fn key(driver: Driver, make: &Make) -> String {
     if driver == Driver::Csi {
         return CSI_KEY.into();
@@ -66,7 +65,7 @@ fn key(driver: Driver, make: &Make) -> String {
     file.and_then(|file| file.rsplit('/').next()).unwrap_or(CPI_KEY).to_owned()
 }
 
-/// The cloud controller's configuration, without passwords, in a ConfigMap or in a Secret.
+/// The cloud controller's configuration without passwords, from a ConfigMap or a Secret.
 pub(super) async fn cpi(
     client: &Client,
     places: &[Place],
@@ -75,7 +74,7 @@ pub(super) async fn cpi(
         let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
         let text = maps.get_opt(name).await?.and_then(|map| {
             let mut data = map.data?;
-            // The file may have another name than its key.
+            // The file name can differ from the key.
             data.remove(key).or_else(|| data.remove(CPI_KEY))
         });
         let (kind, text) = match text {
@@ -100,7 +99,7 @@ pub(super) async fn cpi(
     Ok(None)
 }
 
-/// The storage driver's configuration, without passwords.
+/// The storage driver's configuration without passwords.
 pub(super) async fn csi(
     client: &Client,
     places: &[Place],
@@ -136,9 +135,9 @@ async fn secret_text(
     }))
 }
 
-/// The identity in use: from the driver's configuration, else the one it made itself. A
-/// configuration that cannot be read is an error to be shown: whoever overwrites it may change the
-/// identity without knowing.
+/// The cluster id in use: from the driver's configuration, otherwise the one that the driver generated. A
+/// configuration that VDO cannot read is an error to report: overwriting it could silently change the cluster
+/// id.
 pub(super) async fn cluster_id(
     client: &Client,
     in_use: &InUse,
@@ -155,7 +154,7 @@ pub(super) async fn cluster_id(
     Ok(Ok(made.map(|id| ClusterId { id, kept_by_driver: true })))
 }
 
-/// The identity the driver made itself.
+/// The cluster id that the driver generated.
 async fn made_by_driver(client: &Client) -> Result<Option<String>, kube::Error> {
     for home in crate::allowed_namespaces::all() {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
@@ -168,8 +167,8 @@ async fn made_by_driver(client: &Client) -> Result<Option<String>, kube::Error> 
     Ok(None)
 }
 
-/// The identities in the usual places: the one the driver is told, and the one it made itself. Where
-/// nothing can be read there is none.
+/// The cluster ids in the usual places: from the driver's configuration, and the one that the driver
+/// generated. An unreadable place has none.
 pub(crate) async fn usual(client: &Client) -> (Option<String>, Option<String>) {
     let places = places(&BTreeMap::new(), Driver::Csi);
     let told = csi(client, &places).await.ok().flatten().and_then(Result::ok);

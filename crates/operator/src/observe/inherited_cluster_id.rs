@@ -1,7 +1,7 @@
-//! The identity in CNS that the volumes of this cluster were made under, where nothing else tells it.
+//! Finds the CNS cluster id that the volumes of this cluster were created under, if nothing else records it.
 //!
-//! Somebody took the driver and its settings away, and its volumes stayed. A driver with another
-//! identity would not find them, so CNS is asked before a new one is made up.
+//! This happens when somebody removed the driver and its configuration, and its volumes stayed. A driver with
+//! another cluster id would not find them, so VDO asks CNS before it generates a new one.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,20 +17,21 @@ use crate::{
     },
 };
 
-/// How long one vCenter may take to answer.
+/// Timeout for one vCenter to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// So many volumes are asked about at once.
+/// The number of volumes in one query.
 const AT_ONCE: usize = 500;
 
-/// The identities of the volumes that are here, in the vCenters of these names; none if there are no
-/// volumes, or CNS knows none of them. An error says why they are not known.
+/// The cluster ids of the existing volumes, in the vCenters of these names; none if there are no volumes, or
+/// CNS knows none of them. An error contains the reason why they are unknown.
 pub(super) async fn of(
     stores: &Stores,
     vcenters: &mut Vcenters,
     config: &VDOConfig,
     names: &[String],
 ) -> Result<Vec<String>, String> {
-    // A new identity would be made up after an answer for fewer volumes: other volumes are another question.
+    // Any change of the volumes requires a new query: VDO could generate a new id after an answer for fewer
+    // volumes.
     let volumes = stores.volumes.revision();
     let question = pace::question(vcenters, config, names, volumes);
     let inputs = Inputs { question, volumes };
@@ -49,7 +50,7 @@ pub(super) async fn of(
             return Err(format!("the PersistentVolumes are not known: {reason}"));
         }
     };
-    // Told at once when that changes, so not remembered.
+    // VDO learns of a new connection at once, so it does not cache this error.
     let away = |name: &&String| vcenters.known(name).and_then(|known| known.client).is_none();
     if let Some(name) = names.iter().find(away) {
         return Err(format!("{name} is not connected"));

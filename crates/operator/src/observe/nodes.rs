@@ -1,4 +1,4 @@
-//! The nodes, and where their machines are.
+//! The nodes, and the location of their VMs.
 
 use health::facts::{VSPHERE_LABEL, is_told_foreign};
 use plan::facts::Node;

@@ -1,4 +1,4 @@
-//! Asks the API server which platform this is. Some platforms only their nodes give away.
+//! Asks the API server for the platform. Only their nodes identify some platforms.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 
-/// The platform for callers that read the cluster once and watch no nodes.
+/// The platform, for callers that read the cluster once and watch no nodes.
 pub(crate) async fn once(client: &Client, version: &str) -> Result<Platform, kube::Error> {
     let (platform, _) = of_api_server(client, version).await?;
     if platform != Platform::Kubernetes {
@@ -20,7 +20,7 @@ pub(crate) async fn once(client: &Client, version: &str) -> Result<Platform, kub
     Ok(nodes.iter().find_map(Platform::from_node).unwrap_or_default())
 }
 
-/// The platform as far as the API server gives it away, and whether the platform itself installs the vSphere
+/// The platform, if the API server identifies it, and whether the platform itself installs the vSphere
 /// drivers.
 pub(super) async fn of_api_server(
     client: &Client,

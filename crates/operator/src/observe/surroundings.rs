@@ -1,4 +1,4 @@
-//! The cluster and the operator's own process: facts that hold for as long as the process runs.
+//! Facts about the cluster and the operator's own process that hold for as long as the process runs.
 
 use health::facts::Platform;
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +9,7 @@ use plan::names;
 use super::{choose, platform};
 use crate::{cluster::Stores, followed::FollowedConfig, version::Believed};
 
-/// What is the same for as long as the process runs.
+/// Facts that hold for as long as the process runs.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     /// The namespace of the operator and of its records.
@@ -21,24 +21,24 @@ pub struct Surroundings {
     pub owns_drivers: bool,
     /// The uid of `kube-system`.
     pub uid: String,
-    /// How long things may take.
     pub timeouts: Timeouts,
-    /// The pod this runs in, if it runs in one.
+    /// The pod of this process, if it runs in one.
     pub pod: Option<String>,
-    /// When the operator began to look.
+    /// When the operator started to observe.
     pub started: Timestamp,
-    /// Which build of the operator this is.
+    /// The build of the operator.
     pub build: String,
 }
 
-/// How long things may take before they are taken for broken.
+/// How long VDO waits before it treats something as broken.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// A new release, until it is healthy.
+    /// Timeout for a new release to become healthy.
     pub rollout: SignedDuration,
-    /// Everything else, in seconds, where that shall be less than each is usually given.
+    /// An upper limit for all other grace periods, in seconds.
     pub grace: Option<u32>,
-    /// How long no API server may have answered with an older minor before a newer one counts.
+    /// VDO accepts a newer minor version only after no API server has answered with an older one for this
+    /// long.
     pub settled: SignedDuration,
 }
 
@@ -49,8 +49,9 @@ impl From<SignedDuration> for Timeouts {
 }
 
 impl Surroundings {
-    /// These, as they are seen after others: a platform does not turn into none while the process runs,
-    /// whatever one answer of one API server leaves out, and a version is not that of whichever answers.
+    /// Combines a new reading with the previous one. An incomplete answer of one API server does not revert a
+    /// detected platform while the process runs. The version is not simply that of the API server that
+    /// happened to answer.
     pub(crate) fn after(mut self, before: &Self, now: Timestamp) -> Self {
         self.started = before.started;
         self.version = before.version.clone().answered(&self.version, now, self.timeouts.settled);
@@ -60,7 +61,7 @@ impl Surroundings {
         self
     }
 
-    /// These, as an operator sees them that is not the first here: what was believed is in the status.
+    /// Restores the version that an earlier operator accepted, from the status.
     pub(crate) fn remembered(
         mut self,
         stores: &Stores,
@@ -76,7 +77,7 @@ impl Surroundings {
         self
     }
 
-    /// The platform: where the API server does not tell, any of the nodes may.
+    /// The platform: from the API server, otherwise from any of the nodes.
     pub(crate) fn platform(&self, stores: &Stores) -> Platform {
         match self.platform {
             Platform::Kubernetes => stores
@@ -87,7 +88,7 @@ impl Surroundings {
     }
 }
 
-/// What stays the same while the process runs.
+/// Reads the surroundings.
 pub(crate) async fn surroundings(
     client: &Client,
     namespace: &str,

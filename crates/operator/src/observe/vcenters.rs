@@ -1,7 +1,7 @@
-//! The VsphereCloudConfigs: which of them VDO logs in for, with what, and what is wrong with the others.
+//! The VsphereCloudConfigs: those that VDO logs in for, their credentials, and the problems of the others.
 //!
-//! The credentials are Secrets in `kube-system`, which few may read. The author of a VsphereCloudConfig
-//! decides where they are sent: so only those in the operator's namespace count.
+//! The credentials are Secrets in `kube-system`, which few users have permission to read. The author of a
+//! VsphereCloudConfig decides where VDO sends them, so VDO uses only those in the operator's namespace.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +21,13 @@ use crate::{
     vcenters::{Vcenters, Wanted, refusal},
 };
 
-/// Why a vCenter is not even tried.
+/// The reason why VDO does not even try to connect to a vCenter.
 pub(super) struct Problem {
     reason: &'static str,
     message: String,
-    /// Whether it may be over without any object that is watched having changed.
+    /// Whether the problem can pass without a change to any watched object.
     may_pass: bool,
-    /// Whether it is likely to be over soon.
+    /// Whether the problem is likely to pass soon.
     transient: bool,
 }
 
@@ -36,7 +36,7 @@ impl Problem {
         Self { reason, message, may_pass: false, transient: false }
     }
 
-    /// Whether it has to be looked at again although nobody tells of a change.
+    /// Whether VDO must check again although no watch reports a change.
     pub(super) fn may_pass(&self) -> bool {
         self.may_pass
     }
@@ -50,8 +50,8 @@ impl Problem {
     }
 }
 
-/// Connects to what the VsphereCloudConfigs name; returns what is wrong with those that cannot even be
-/// tried. The trouble of one stops no other.
+/// Connects to the vCenters that the VsphereCloudConfigs name. Returns the problems of those that VDO cannot
+/// even try to connect to. A problem of one does not stop the others.
 pub(super) async fn follow(
     client: &Client,
     stores: &Stores,
@@ -66,7 +66,8 @@ pub(super) async fn follow(
                 wanted.insert(name, one);
             }
             Err(problem) => {
-                // What could not be read now was read before: the session goes on with that.
+                // VDO cannot read the credentials now but has read them before: the session continues with
+                // those.
                 let before = vcenters.wanted(&name).filter(|before| before.spec == config.spec);
                 if let Some(before) = before.filter(|_| problem.may_pass) {
                     wanted.insert(name.clone(), before.clone());
@@ -111,7 +112,7 @@ async fn want(
     let secret = secret.ok_or_else(|| {
         Problem::lasting("CredentialsMissing", format!("the Secret {name} is gone"))
     })?;
-    // The Secret may be newer than the one the store knows.
+    // The Secret may be newer than the one in the store.
     let (uid, read_at) = (secret.uid().unwrap_or_default(), secret.resource_version());
     let read_at = format!("{uid}/{}", read_at.unwrap_or_default());
     let data = secret.data.unwrap_or_default().into_iter();
@@ -128,23 +129,24 @@ async fn want(
     Ok(Wanted { spec: config.spec.clone(), ca_bundle, credential, version, revision, refused })
 }
 
-/// What a field names could not be read: the API server was away, or VDO has no right to it.
+/// VDO could not read the object that a field names: the API server was unavailable, or VDO lacks the
+/// permission.
 fn unread(field: &str, error: &kube::Error) -> Problem {
     let message = format!("what {field} names cannot be read: {}", error_chain(error));
     let transient = !matches!(error, kube::Error::Api(status) if status.code < 500);
     Problem { reason: "Unreadable", message, may_pass: true, transient }
 }
 
-/// Stands for a credential in digests that many have permission to read. It is the revision of the Secret
-/// the credential came with, and nothing is derived from the password: not even a slow hash of it could
-/// be published, since passwords can be guessed. A later revision with the same credential, as after an
-/// annotation or the rotation of another vCenter's login, changes nothing.
+/// Stands for a credential in digests that many users have permission to read. It is the revision of the
+/// Secret that contained the credential. Nothing derives from the password: VDO could not publish even a slow
+/// hash of it, since passwords can be guessed. A later revision with the same credential changes nothing: for
+/// example, after an annotation or the rotation of another vCenter's login.
 fn version(before: Option<&Wanted>, credential: &Credential, revision: &str) -> String {
     let same = before.filter(|before| before.credential == *credential);
     same.map_or(revision, |before| &before.version).to_owned()
 }
 
-/// The authorities a VsphereCloudConfig names, from wherever they are.
+/// The certificate authorities that a VsphereCloudConfig names, inline or in another object.
 pub(crate) async fn certificates(
     client: &Client,
     config: &VsphereCloudConfig,
@@ -170,7 +172,7 @@ pub(crate) async fn certificates(
     Ok(Ok(bundle.inline.clone()))
 }
 
-/// All of them, and what is known of each.
+/// All vCenters, and the facts about each.
 pub(super) fn of(
     stores: &Stores,
     vcenters: &Vcenters,
@@ -239,7 +241,7 @@ mod tests {
         for password in passwords {
             assert_eq!(version(None, &credential("user", password), "uid/7"), "uid/7");
             for another in passwords {
-                // A rotation is another revision of the Secret; a revision alone is no rotation.
+                // A rotation creates another revision of the Secret. A new revision alone is not a rotation.
                 let before = wanted(password, "uid/7");
                 let after = version(Some(&before), &credential("user", another), "uid/9");
                 assert_eq!(after, if password == another { "uid/7" } else { "uid/9" });

@@ -1,4 +1,4 @@
-//! Repairs of the storage driver's feature switches.
+//! Remediates the storage driver's feature switches.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Error, patch};
 
-/// Adds the switches that are missing; one that somebody set is theirs.
+/// Adds the missing switches. A switch that is already set stays as it is.
 pub(super) async fn add(
     client: &Client,
     namespace: &str,
@@ -26,7 +26,7 @@ pub(super) async fn add(
     .await
 }
 
-/// Takes away those that still are as they were added.
+/// Removes the added switches whose value has not changed since.
 pub(super) async fn remove(
     client: &Client,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! What was repaired, when, and what was there before: a ConfigMap beside the operator.
+//! Records each repair, its time, and the state before it, in a ConfigMap in the operator's namespace.
 
 use std::collections::BTreeMap;
 
@@ -16,38 +16,34 @@ use snafu::ResultExt;
 
 use super::{Error, Hands, KeepSnafu};
 
-/// Bytes of records that are kept; a ConfigMap takes a little more. Of the oldest beyond that nothing is
-/// known any more.
+/// Limit of the stored records, in bytes; a ConfigMap holds a little more. VDO drops the oldest records
+/// beyond this limit.
 const MOST_BYTES: usize = 800 * 1024;
 
-/// One repair.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// When it was made last.
+    /// The time when VDO last made the repair.
     pub at: Timestamp,
-    /// What was done.
     pub repair: Repair,
-    /// What was there before, where the repair itself does not say.
+    /// The state before the repair, if the repair itself does not contain it.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub before: Value,
-    /// When it was taken back, if it was.
+    /// The time of the rollback, if VDO rolled it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undone: Option<Timestamp>,
 }
 
-/// The record of repairs.
 pub struct History {
     maps: Option<Api<ConfigMap>>,
 }
 
 impl History {
-    /// The one these hands write to.
+    /// The history in the namespace of these `hands`.
     pub fn of(hands: &Hands) -> Self {
         let home = hands.home.as_deref();
         Self { maps: home.map(|home| Self::maps(&hands.cluster, home)) }
     }
 
-    /// The one in a namespace.
     pub fn in_namespace(client: &Client, home: &str) -> Self {
         Self { maps: Some(Self::maps(client, home)) }
     }
@@ -56,10 +52,10 @@ impl History {
         Api::namespaced(client.clone(), home)
     }
 
-    /// All that is on record, by id. What cannot be read is left out.
+    /// All records, by id. Leaves out records that it cannot parse.
     ///
     /// # Errors
-    /// If the API server does not answer, or does not let us.
+    /// Fails if the API server is unreachable or denies access.
     pub async fn read(&self) -> Result<BTreeMap<String, Entry>, kube::Error> {
         let Some(maps) = &self.maps else { return Ok(BTreeMap::new()) };
         let data = maps.get_opt(names::REPAIRS).await?.and_then(|map| map.data).unwrap_or_default();
@@ -68,19 +64,19 @@ impl History {
         Ok(read.collect())
     }
 
-    /// Notes that a repair is about to be made.
+    /// Records that VDO is about to make a repair.
     pub(super) async fn keep(&self, proposal: &Proposal, before: Value) -> Result<(), Error> {
         let repair = proposal.repair.clone();
         let entry = Entry { at: Timestamp::now(), repair, before, undone: None };
         self.write(&proposal.id(), &entry).await
     }
 
-    /// Notes that a repair was taken back.
+    /// Records that VDO rolled back a repair.
     pub(super) async fn undone(&self, id: &str, entry: Entry) -> Result<(), Error> {
         self.write(id, &Entry { undone: Some(Timestamp::now()), ..entry }).await
     }
 
-    /// Takes a record out again.
+    /// Removes a record.
     pub(super) async fn forget(&self, id: &str) -> Result<(), Error> {
         let Some(maps) = &self.maps else { return Ok(()) };
         let change = Patch::Merge(json!({"data": {id: null}}));

@@ -1,4 +1,4 @@
-//! Repairs of nodes and of what is registered for them.
+//! Remediates nodes and their CSI registration.
 
 use k8s_openapi::api::{
     core::v1::{Node, Pod},
@@ -15,7 +15,7 @@ use snafu::{OptionExt, ResultExt};
 use super::{AttachedSnafu, ChangedSnafu, Error, KubernetesSnafu, patch};
 use crate::cluster;
 
-/// Taints a node that the cloud provider has not seen.
+/// Taints a node that the cloud provider has not initialized.
 pub(super) async fn taint(client: &Client, name: &str) -> Result<(), Error> {
     let nodes = Api::<Node>::all(client.clone());
     patch::change(&nodes, name, |node| {
@@ -38,7 +38,7 @@ pub(super) async fn taint(client: &Client, name: &str) -> Result<(), Error> {
     .await
 }
 
-/// Takes the taint away, if it is still there.
+/// Removes the taint, if it is still there.
 pub(super) async fn untaint(client: &Client, name: &str) -> Result<(), Error> {
     let nodes = Api::<Node>::all(client.clone());
     patch::change(&nodes, name, |node| {
@@ -50,7 +50,7 @@ pub(super) async fn untaint(client: &Client, name: &str) -> Result<(), Error> {
     .await
 }
 
-/// The driver's entry for a node, if it is the stale one and nothing is attached under it.
+/// The driver's CSINode entry for a node, if it is the stale one and no volume is attached under it.
 pub(super) async fn stale_entry(client: &Client, name: &str, id: &str) -> Result<Value, Error> {
     let object = || format!("CSINode {name}");
     let seen = Api::<CSINode>::all(client.clone()).get(name).await.context(KubernetesSnafu)?;
@@ -65,7 +65,7 @@ pub(super) async fn stale_entry(client: &Client, name: &str, id: &str) -> Result
     serde_json::to_value(own).map_err(kube::Error::SerdeError).context(KubernetesSnafu)
 }
 
-/// Neither the attachments nor kubelet know of a volume of the driver on the node.
+/// Succeeds if neither a VolumeAttachment nor the kubelet reports a volume of the driver on the node.
 async fn nothing_is_attached(client: &Client, node: &str) -> Result<(), Error> {
     let attachments = Api::<VolumeAttachment>::all(client.clone());
     let mut parameters = ListParams::default().limit(500);
@@ -95,7 +95,7 @@ async fn nothing_is_attached(client: &Client, node: &str) -> Result<(), Error> {
     }
 }
 
-/// Removes the driver's entry for a node, if it is the one with this id.
+/// Removes the driver's CSINode entry for a node, if it has this id.
 pub(super) async fn remove_entry(client: &Client, name: &str, id: &str) -> Result<(), Error> {
     let nodes = Api::<CSINode>::all(client.clone());
     patch::change(&nodes, name, |node| {
@@ -107,8 +107,8 @@ pub(super) async fn remove_entry(client: &Client, name: &str, id: &str) -> Resul
     .await
 }
 
-/// Evicts the driver's pod from a node, so that the one after it registers. A pod that may not be
-/// evicted just now registers when it is restarted by whoever comes first.
+/// Evicts the driver's pod from a node, so that its successor registers. If the API server refuses the
+/// eviction for now, the driver registers at the next restart of the pod, whatever its cause.
 pub(super) async fn restart_driver(
     client: &Client,
     node: &str,
@@ -124,7 +124,7 @@ pub(super) async fn restart_driver(
     Ok(())
 }
 
-/// Whether a pod registers the driver with kubelet.
+/// Whether a pod registers the driver with the kubelet.
 fn is_node_driver(pod: &Pod) -> bool {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let registers = containers.into_iter().any(|container| container.name.contains("registrar"));

@@ -1,4 +1,4 @@
-//! Changes to objects of others: made only if the object is still as it was seen.
+//! Changes objects that VDO does not manage, and only if they have not changed since VDO read them.
 
 use kube::{
     Api, Resource, ResourceExt,
@@ -11,11 +11,11 @@ use snafu::ResultExt;
 
 use super::{Error, KubernetesSnafu};
 
-/// How often an object that changes under our hands is looked at again.
+/// The number of attempts on an object that changes concurrently.
 const TRIES: usize = 5;
 
-/// Looks at an object, lets `change` say what to do about it as a JSON patch, and does that if nobody
-/// changed the object meanwhile. An empty patch does nothing.
+/// Reads an object, gets a JSON patch for it from `change`, and applies the patch only if the object has not
+/// changed meanwhile. An empty patch does nothing.
 pub(super) async fn change<K>(
     api: &Api<K>,
     name: &str,

@@ -1,4 +1,4 @@
-//! The repairs the operator makes by itself: which, when, and how many at a time.
+//! Selects the repairs that the operator makes by itself: which, when, and how many at a time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,30 +25,30 @@ use tokio::time::Instant;
 use super::{Entry, Error, Hands, History, carry_out, undo};
 use crate::{cluster::access::is_allowed, vcenters::Vcenters};
 
-/// A repair that did not help, or could not be made, is tried again after this time.
+/// The pause before VDO retries a repair that failed or did not help.
 const AGAIN: Duration = Duration::from_mins(10);
-/// An account that lacked a right is asked about it again after this time.
+/// The pause before VDO asks again for a permission that its service account lacked.
 const DENIED_AGAIN: Duration = Duration::from_secs(20);
-/// Repairs in one round: a change that goes wrong shall not go wrong everywhere at once.
+/// Limit of repairs in one round, so that a harmful change does not spread everywhere at once.
 const AT_ONCE: usize = 5;
 
-/// What was repaired, and when.
+/// The repairs that the operator made or tried, and when.
 #[derive(Debug, Default)]
 pub struct Remediator {
-    /// What was tried, by id.
+    /// The time of each attempt, by id.
     tried: BTreeMap<String, Instant>,
-    /// Codes of which it was said that VDO does not repair them.
+    /// Codes for which VDO already reported that it does not repair them.
     told: BTreeSet<String>,
-    /// What is on record, and the version of the record it was read from.
+    /// The recorded repairs, and the version of the ConfigMap they were read from.
     made: BTreeMap<String, Entry>,
     version: Option<String>,
-    /// Whether the account may change CSINodes, and when it was asked.
+    /// Whether the service account has permission to change CSINodes, and the time of that answer.
     csi_nodes: Option<(bool, Instant)>,
 }
 
 impl Remediator {
-    /// The machines whose `disk.EnableUUID` VDO has set, as `vcenter.vm`, and when: until the
-    /// machine was off since, the setting waits. `version`: of the ConfigMap, none if there is none.
+    /// The VMs on which VDO set `disk.EnableUUID`, as `vcenter.vm`, and when. The setting has no effect until
+    /// the VM was powered off. `version` is the version of the ConfigMap, or `None` without a ConfigMap.
     pub async fn set(
         &mut self,
         client: &Client,
@@ -67,8 +67,8 @@ impl Remediator {
         Ok(set.collect())
     }
 
-    /// The rights that a remediation needs which the VDOConfig asks for, and that the account lacks. The
-    /// manifest binds none of them: an admin who wants the remediation does.
+    /// The permissions that a remediation of the VDOConfig needs and the service account lacks. The manifest
+    /// binds none of them: an admin who wants the remediation binds them.
     pub async fn denied(&mut self, client: &Client, spec: &VDOConfigSpec) -> Vec<AccessReview> {
         if spec.remedy(Kind::CsiNodes) != Remedy::Fix {
             self.csi_nodes = None;
@@ -85,7 +85,7 @@ impl Remediator {
             when.elapsed() < if *allowed { AGAIN } else { DENIED_AGAIN }
         };
         if !self.csi_nodes.as_ref().is_some_and(fresh) {
-            // Where the question fails, the remediation itself shows what is missing.
+            // If the access review fails, the remediation itself shows the missing permission.
             let allowed = is_allowed(client, &review).await.unwrap_or(true);
             self.csi_nodes = Some((allowed, Instant::now()));
         }
@@ -93,7 +93,7 @@ impl Remediator {
         denied.then_some(review).into_iter().collect()
     }
 
-    /// Takes back what shall be taken back, then makes the repairs that are allowed and due.
+    /// Rolls back the repairs that the admin wants undone, then makes the repairs that are allowed and due.
     pub async fn remediate(
         &mut self,
         client: &Client,
@@ -113,7 +113,7 @@ impl Remediator {
         }
         for event in told {
             tracing::info!(reason = event.reason, note = ?event.note, "a repair");
-            // That it was made does not depend on whether it can be told.
+            // The repair stands even if the event cannot be published.
             let _ = recorder.publish(&event, &facts.config.object_ref(&())).await;
         }
     }
@@ -157,12 +157,12 @@ impl Remediator {
                 }
             }
         }
-        // What is asked for again later is done again.
+        // VDO rolls back again if the admin asks again later.
         self.tried.retain(|id, _| id.strip_prefix(UNDOING).is_none_or(|id| requested.names(id)));
         told
     }
 
-    /// Whoever asks for a repair that VDO does not make is told so, once.
+    /// Reports once that VDO does not make a repair, if the spec asks for it.
     fn refuse(&mut self, facts: &Facts) -> Vec<Event> {
         let mut told = Vec::new();
         for proposal in &facts.health.repairs {
@@ -185,12 +185,12 @@ fn undoing(id: &str) -> String {
     format!("{UNDOING}{id}")
 }
 
-/// The key of a machine in the list of those that were changed.
+/// The key of a VM in the list of changed VMs.
 pub(crate) fn key(vcenter: &str, vm: &str) -> String {
     format!("{vcenter}.{vm}")
 }
 
-/// Which repairs shall be taken back, and not be made while that is wished.
+/// The repairs that VDO rolls back, and does not make as long as the annotation names them.
 struct Requested(BTreeSet<String>);
 
 impl Requested {
@@ -200,7 +200,7 @@ impl Requested {
         Self(names.map(str::to_owned).collect())
     }
 
-    /// An id names one repair, a code all of its kind.
+    /// An id matches one repair, a code matches all repairs of that code.
     fn names(&self, id: &str) -> bool {
         self.0.contains(id) || id.split_once('.').is_some_and(|(code, _)| self.0.contains(code))
     }
@@ -214,7 +214,7 @@ fn hands(client: &Client, facts: &Facts, vcenters: &Vcenters) -> Hands {
     Hands { cluster: client.clone(), home: Some(facts.home.clone()), vcenters: sessions.collect() }
 }
 
-/// Whether it is about a driver the platform keeps: it would take the change back.
+/// Whether the repair changes a driver that the platform manages. The platform would revert the change.
 fn is_of_platform(facts: &Facts, repair: &Repair) -> bool {
     let driver = matches!(
         repair,
@@ -241,7 +241,8 @@ fn tell(proposal: &Proposal, error: Option<&Error>) -> Event {
     }
 }
 
-/// Events that agree in all but the text are told as one: the action says what each is about.
+/// The recorder combines events that differ only in their text. The action names the subject of each event,
+/// so that they stay separate.
 fn event(about: &str, reason: &str, type_: EventType, note: &str) -> Event {
     Event {
         type_,

@@ -1,4 +1,4 @@
-//! Repairs of machines.
+//! Remediates VMs.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use vsphere::{MoRef, vm::VmChange};
 
 use super::{AwaySnafu, Error, Hands, VcenterSnafu};
 
-/// How long vCenter may take to change a machine.
+/// The timeout for a reconfiguration of a VM in vCenter.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Sets `disk.EnableUUID`. It counts from the machine's next power cycle on.
+/// Sets `disk.EnableUUID`. The setting takes effect at the VM's next power cycle.
 pub(super) async fn show_disk_uuids(
     hands: &Hands,
     vcenter: &str,

@@ -1,4 +1,4 @@
-//! The certificate of an admission webhook that others installed, renewed.
+//! Renews the certificate of an admission webhook that is not managed by VDO.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,19 @@ use crate::webhook_certificates::Pair;
 /// The annotation that `kubectl rollout restart` sets.
 const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
 
-/// What the API server has of a webhook.
+/// The configuration of a webhook in the API server.
 struct Seen {
-    /// The name it is called by.
+    /// The host name that the API server calls.
     host: String,
-    /// Whom the API server trusts, PEM; empty if nobody.
+    /// The CA bundle that the API server trusts, PEM; empty if there is none.
     authority: String,
 }
 
-/// Gives a webhook a new certificate. The API server trusts the new one beside the old one first; then
-/// the Secret is written, and the webhook's pods are replaced one after the other. So there is no
-/// moment in which the API server does not trust what the webhook shows.
+/// Gives a webhook a new certificate.
+///
+/// First, the API server trusts the new certificate alongside the old one. Then VDO writes the Secret and
+/// replaces the webhook's pods one after the other. So the API server trusts the webhook's certificate at
+/// every moment.
 pub(super) async fn renew(
     client: &Client,
     webhook: &str,
@@ -55,7 +57,7 @@ pub(super) async fn renew(
     let before = Some(&before).filter(|pair| !pair.authority.is_empty());
     let pair = Pair::make(&seen.host, before, Timestamp::now()).context(CertificateSnafu)?;
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
-    // Whether the Secret may be written is known before anything is changed.
+    // A dry run shows whether VDO has permission to write the Secret, before anything changes.
     write(&secrets, secret, &pair, true).await?;
     trust(&configurations, webhook, namespace, &pair.authority).await?;
     if let Err(error) = write(&secrets, secret, &pair, false).await {
@@ -83,7 +85,7 @@ fn seen(configuration: &ValidatingWebhookConfiguration, namespace: &str) -> Resu
     })
 }
 
-/// Lets the API server trust these for every hook of the configuration that calls into the namespace.
+/// Sets the CA bundle of every webhook of the configuration that calls into the namespace.
 async fn trust(
     configurations: &Api<ValidatingWebhookConfiguration>,
     webhook: &str,
@@ -106,10 +108,10 @@ async fn trust(
     .await
 }
 
-/// Writes certificate and key beside whatever else the Secret holds.
+/// Writes certificate and key, and keeps the other keys of the Secret.
 async fn write(secrets: &Api<Secret>, name: &str, pair: &Pair, dry_run: bool) -> Result<(), Error> {
     let mut data = pair.data();
-    // Its settings are whoever's made it.
+    // The webhook's settings belong to its owner.
     data.remove("webhook.config");
     let data: BTreeMap<String, Value> =
         data.into_iter().map(|(key, value)| (key, json!(value))).collect();

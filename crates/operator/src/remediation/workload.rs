@@ -1,4 +1,4 @@
-//! Repairs of the workloads of drivers that others installed.
+//! Remediates the workloads of drivers that are not managed by VDO.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use snafu::OptionExt;
 use super::{ChangedSnafu, Error, OursSnafu, patch};
 use crate::act;
 
-/// Lets containers of a workload pull their images from elsewhere, in one change. A container that has
-/// another image than was seen is left alone. What VDO itself installed is not touched: it would be put
-/// back as the release has it.
+/// Changes the image references of containers of a workload, in one patch. It skips a container whose image
+/// differs from the observed one. It refuses a workload that VDO manages, because VDO would restore the image
+/// of the release.
 pub(super) async fn replace(
     client: &Client,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! What is said when the VDOConfig goes and the drivers stay.
+//! Reports that the drivers stay after the deletion of the VDOConfig.
 
 use catalog::Driver;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -19,15 +19,15 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// The one these facts are about.
+    /// The VDOConfig of these facts.
     pub fn of(facts: &Facts) -> Self {
         let drivers = [Driver::Cpi, Driver::Csi].into_iter();
         let drivers = drivers.filter(|driver| !facts.record(*driver).objects.is_empty());
         Self { config: facts.config.object_ref(&()), drivers: drivers.collect() }
     }
 
-    /// What an operator before this one left, of whose VDOConfig nothing is known but that it is gone: the
-    /// word is about the record of a driver.
+    /// The drivers that a previous operator left running. Nothing is known about their VDOConfig except that
+    /// it is gone, so the event refers to the record of a driver.
     pub fn left(namespace: &str, records: &Records) -> Self {
         let all = [(Driver::Cpi, &records.cpi), (Driver::Csi, &records.csi)].into_iter();
         let drivers: Vec<Driver> = all
@@ -45,7 +45,7 @@ impl Followed {
     }
 }
 
-/// Says that the drivers stay, and how they are removed. Silent if none is left.
+/// Reports that the drivers stay, and how to remove them. Publishes nothing if no driver is left.
 pub async fn deletion_outcome(recorder: &Recorder, gone: &Followed) -> Result<(), kube::Error> {
     if gone.drivers.is_empty() {
         return Ok(());

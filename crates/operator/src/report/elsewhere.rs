@@ -1,9 +1,11 @@
-//! Objects of VDO's kinds outside the operator's namespace: VDO does not follow them, and their status says so.
+//! Objects of VDO's kinds outside the operator's namespace. VDO does not follow them, and their status
+//! reports that.
 //!
-//! They may be anybody's, so they cost little. Only their metadata is read. They start no round of the
-//! operator, and reach neither findings nor metrics of the admin's VDOConfig. VDO writes the status of each
-//! once while the operator runs, at most one per kind and [`PACE`]: an author who changes it back is not
-//! contradicted. The text depends on the object alone, so a restart changes nothing.
+//! Anybody may have created them, so they cost little. VDO reads only their metadata. They start no round of
+//! the operator, and reach neither the findings nor the metrics of the admin's VDOConfig. VDO writes the
+//! status of each once while the operator runs, at most one per kind and [`PACE`]. If an author changes the
+//! status back, VDO does not write it again. The text depends on the object alone, so a restart changes
+//! nothing.
 
 use std::{collections::HashSet, fmt::Debug, time::Duration};
 
@@ -35,10 +37,10 @@ use crate::followed::NOT_FOLLOWED;
 
 /// The pause between two writes for objects of one kind.
 const PACE: Duration = Duration::from_secs(1);
-/// Objects in one answer to a list.
+/// The page size of a list request.
 const PAGE: u32 = 100;
 
-/// Reports on all of them until the mandate ends.
+/// Writes the status of these objects until the mandate ends.
 pub async fn report(client: Client, home: String, mandate: Mandate) {
     let all = async {
         tokio::join!(
@@ -50,16 +52,16 @@ pub async fn report(client: Client, home: String, mandate: Mandate) {
     mandate.while_it_holds(Box::pin(all)).await;
 }
 
-/// What VDO has written: the uids of the objects.
+/// The uids of the objects whose status VDO has written.
 #[derive(Debug, Default)]
 struct Written {
     uids: HashSet<String>,
-    /// Those that the list under way has shown.
+    /// The objects that the list in progress has shown.
     listed: HashSet<String>,
 }
 
 impl Written {
-    /// The object of a watch event whose status is to be written.
+    /// The object of a watch event if its status must be written.
     fn next<K>(&mut self, event: Event<PartialObjectMeta<K>>) -> Option<ObjectMeta> {
         let uid = |metadata: &ObjectMeta| metadata.uid.clone().unwrap_or_default();
         match event {
@@ -111,7 +113,7 @@ where
 {
     let (kind, name) = (K::kind(&()), metadata.name.as_deref().unwrap_or_default());
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    // Their content is the author's: it may be anything, and nothing of it is needed.
+    // The author controls the content of these objects. It can be anything, and VDO needs none of it.
     let objects = Api::<PartialObjectMeta<K>>::namespaced(client.clone(), namespace);
     let body = json!({"apiVersion": K::api_version(&()), "kind": kind, "status": status});
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
@@ -134,12 +136,12 @@ fn finding<K: Resource<DynamicType = ()>>(home: &str, metadata: &ObjectMeta) -> 
         .build()
 }
 
-/// What is wrong and what to do, in one text: the status of other kinds has no findings.
+/// The cause and the fix in one text, because the status of other kinds has no findings.
 fn sentence(finding: &Finding, fix: &str) -> String {
     format!("{}: {}. {fix}", finding.code, finding.seen.as_deref().unwrap_or(&finding.title))
 }
 
-/// It has been so since the object exists, so its text never changes.
+/// The condition holds since the creation of the object, so its text never changes.
 fn not_ready(metadata: &ObjectMeta, message: String) -> Vec<Condition> {
     let mut conditions = Vec::new();
     let since = metadata.creation_timestamp.clone().unwrap_or(Time(jiff::Timestamp::UNIX_EPOCH));
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(written.next::<VDOConfig>(Event::InitDone), None);
         assert_eq!(written.next(Event::Apply(object("a", "1"))), None);
         assert!(written.next(Event::Apply(object("b", "2"))).is_some());
-        // Created again it is another object; nothing is kept of those that are gone.
+        // A re-created object is another object. VDO forgets the objects that are gone.
         assert_eq!(written.next(Event::Delete(object("b", "2"))), None);
         assert!(written.next(Event::Apply(object("b", "3"))).is_some());
         assert_eq!(written.next::<VDOConfig>(Event::Init), None);

@@ -1,4 +1,4 @@
-//! The ConfigMap with every object of every finding, where a status has no room for them.
+//! The ConfigMap with every object of every finding, for when the status has no room for them.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -18,7 +18,7 @@ pub(super) async fn write(
     written: &mut Option<Paged>,
 ) -> Result<(), kube::Error> {
     let now = facts.health.paged.clone();
-    // After a restart nobody knows what was written; an empty list is not made anew.
+    // After a restart, the operator does not know the last list. It does not write an empty list again.
     if now.is_none() && written.is_none() || now == *written {
         return Ok(());
     }

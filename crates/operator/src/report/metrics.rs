@@ -1,4 +1,4 @@
-//! What a scraper sees.
+//! The Prometheus metrics of the operator.
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
@@ -52,7 +52,6 @@ struct VcenterLabel {
     vcenter: String,
 }
 
-/// The operator's own metrics.
 #[derive(Clone, Debug, Default)]
 pub struct OperatorMetrics {
     rounds: Counter,
@@ -68,7 +67,6 @@ pub struct OperatorMetrics {
 }
 
 impl OperatorMetrics {
-    /// Registers them.
     pub fn register(&self, metrics: &Metrics) {
         metrics.register(|registry| {
             registry.register(
@@ -96,13 +94,13 @@ impl OperatorMetrics {
         });
     }
 
-    /// Counts a round.
+    /// Counts a round and its duration.
     pub fn round(&self, seconds: f64) {
         self.rounds.inc();
         self.seconds.inc_by(seconds);
     }
 
-    /// Shows what is; what is no more disappears.
+    /// Shows the current state and removes metrics that no longer apply.
     pub(super) fn show(&self, facts: &Facts, plan: &Plan) {
         self.clear();
         for plan in &plan.drivers {
@@ -131,7 +129,7 @@ impl OperatorMetrics {
         self.nodes.set(i64::try_from(facts.cluster.nodes.len()).unwrap_or(i64::MAX));
     }
 
-    /// Shows these findings and nothing else: there is no plan.
+    /// Shows only these findings, because there is no plan.
     pub fn show_only(&self, findings: &[Finding]) {
         self.clear();
         self.show_findings(findings);
@@ -151,7 +149,7 @@ impl OperatorMetrics {
         }
     }
 
-    /// Forgets what was shown: nothing is followed, or it is shown anew.
+    /// Removes the metrics: VDO follows no VDOConfig, or is about to set them again.
     pub fn clear(&self) {
         self.ready.clear();
         self.installed.clear();

@@ -1,5 +1,5 @@
-//! The Operator Lifecycle Manager is told when this operator must not be replaced: while drivers are
-//! being changed.
+//! Reports to the Operator Lifecycle Manager (OLM) that it must not replace this operator while drivers
+//! change.
 
 use api::condition;
 use jiff::Timestamp;
@@ -10,23 +10,23 @@ use kube::{
 use plan::names;
 use serde_json::{Value, json};
 
-/// The OperatorCondition OLM made for this operator, if OLM runs it.
+/// The OperatorCondition that OLM created for this operator, if OLM runs it.
 #[derive(Debug, Default)]
 pub struct Olm {
     name: Option<String>,
-    /// What was said last.
+    /// The status and reason of the last report.
     said: Option<(String, String)>,
 }
 
 impl Olm {
-    /// OLM says in this variable where it listens.
+    /// Reads the name of the OperatorCondition from the variable that OLM sets.
     pub fn from_environment() -> Self {
         let name = std::env::var("OPERATOR_CONDITION_NAME").ok().filter(|name| !name.is_empty());
         Self { name, said: None }
     }
 
-    /// Says whether the operator may be replaced, when that changed. A condition that cannot be
-    /// written stops nothing: OLM then goes by what was said before.
+    /// Reports whether OLM can replace the operator, if that changed. A failed write stops nothing: OLM then
+    /// relies on the previous report.
     pub async fn tell(&mut self, client: &Client, namespace: &str, status: &api::VDOConfigStatus) {
         let Some(name) = &self.name else { return };
         let Some(upgradeable) = condition::get(&status.conditions, condition::UPGRADEABLE) else {
@@ -52,7 +52,7 @@ impl Olm {
     }
 }
 
-/// What OLM reads. The reason of its condition may not be empty.
+/// The patch for OLM. Its condition must have a reason.
 fn body(
     upgradeable: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition,
     now: Timestamp,

@@ -1,4 +1,5 @@
-//! VDOConfigs in the operator's namespace that are not followed: the status of each says so, and why.
+//! VDOConfigs in the operator's namespace that VDO does not follow: the status of each reports that and the
+//! reason.
 
 use api::{
     condition::{self, Answer},
@@ -15,9 +16,9 @@ use serde_json::json;
 
 use crate::followed::{AWAITS_CONFIRMATION, NOT_FOLLOWED};
 
-/// Writes the status of those that do not say it yet. `followed`: the one that is followed instead, if there
-/// is one; else each of the others waits for a confirmation. One that cannot be read, or whose status is
-/// refused, stops nothing.
+/// Writes each status that is not up to date. `followed` is the VDOConfig that VDO follows instead. If there
+/// is none, each of the others waits for a confirmation. A VDOConfig that cannot be parsed, or whose status
+/// the API server refuses, stops nothing.
 pub async fn report(
     client: &Client,
     rivals: &[Rival],
@@ -40,7 +41,7 @@ pub async fn report(
     Ok(())
 }
 
-/// What is reported of a VDOConfig that waits for a confirmation.
+/// The finding about a VDOConfig that waits for a confirmation.
 pub fn unconfirmed(rival: &Rival) -> Finding {
     let Rival { namespace, name, .. } = rival;
     codes::UNCONFIRMED_CONFIG

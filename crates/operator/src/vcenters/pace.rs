@@ -1,8 +1,8 @@
-//! How often CNS is asked the same question again while somebody waits for another answer.
+//! Decides how often VDO repeats a question to CNS while it waits for a different answer.
 //!
-//! A list of all volumes is expensive for vCenter, and an admin has to act before an answer changes that
-//! blocks VDO. So the pauses grow, and the question is asked at once when one of its inputs changes. An answer
-//! that lets VDO take a cluster id is used for a short time only.
+//! A list of all volumes is expensive for vCenter, and an answer that blocks VDO changes only after an admin
+//! acts. So the pauses grow, and VDO asks at once when an input of the question changes. VDO reuses an answer
+//! that lets it take a cluster id for a short time only.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -19,29 +19,30 @@ use super::Vcenters;
 /// The first pause, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(20), Duration::from_mins(10));
 
-/// How long an answer is used that does not block, and one that was given for other PersistentVolumes.
+/// How long VDO uses an answer that does not block, and an answer for an earlier set of PersistentVolumes.
 const AGE: Duration = Duration::from_secs(15);
 
-/// The last answer of CNS to a question, and when to ask again.
+/// The last answer of CNS to a question, and the time of the next query.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) pace: Pace,
     pub(crate) result: Result<Vec<String>, String>,
 }
 
-/// The inputs of a question, how often it was asked with them, and when it is asked again.
+/// The inputs of a question, the number of queries with them, and the time of the next query.
 #[derive(Debug)]
 pub(crate) struct Pace {
     inputs: Inputs,
-    /// How often in a row the answer was one that blocks.
+    /// The number of blocking answers in a row.
     asked: u32,
-    /// Until then the answer is used, whatever happens to the PersistentVolumes.
+    /// VDO uses the answer until this time, even if the PersistentVolumes change.
     fresh: Instant,
     due: Instant,
 }
 
 impl Pace {
-    /// The pace after a question with these inputs. `blocks`: the answer keeps VDO from taking a cluster id.
+    /// The pace after a query with these inputs. `blocks` means that the answer prevents VDO from taking a
+    /// cluster id.
     pub(crate) fn after(before: Option<&Self>, inputs: Inputs, blocks: bool) -> Self {
         let now = Instant::now();
         let fresh = now + AGE;
@@ -53,15 +54,15 @@ impl Pace {
         Self { inputs, asked, fresh, due: now + pause(asked, inputs.question) }
     }
 
-    /// Whether the last answer is good enough for a question with these inputs.
+    /// Whether the last answer is still valid for a question with these inputs.
     pub(crate) fn holds(&self, inputs: Inputs) -> bool {
         let until = if self.inputs.volumes == inputs.volumes { self.due } else { self.fresh };
         self.inputs.question == inputs.question && Instant::now() < until
     }
 }
 
-/// The pause after so many questions: twice the one before, and up to a quarter more, by which clusters
-/// that began to wait together do not ask together.
+/// The pause after this number of queries: twice the previous one, plus up to a quarter. The extra spreads
+/// the queries of clusters that started to wait at the same time.
 fn pause(asked: u32, salt: u64) -> Duration {
     let (first, longest) = PAUSES;
     let pause = first.saturating_mul(1 << asked.saturating_sub(1).min(16)).min(longest);
@@ -70,18 +71,18 @@ fn pause(asked: u32, salt: u64) -> Duration {
     pause + pause / 400 * u32::try_from(hasher.finish() % 100).unwrap_or_default()
 }
 
-/// What the answer to a question depends on.
+/// The inputs that the answer to a question depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inputs {
-    /// Changes with the question: it is then asked at once.
+    /// Changes with the question; VDO then asks at once.
     pub(crate) question: u64,
-    /// The revision of the PersistentVolumes that CNS's answer is compared with. In a cluster where they
-    /// come and go all the time, CNS is not asked for each of them.
+    /// The revision of the PersistentVolumes that VDO compares the answer with. In a cluster where they come
+    /// and go all the time, VDO does not query CNS for each change.
     pub(crate) volumes: u64,
 }
 
-/// Stands for a question: what it is about, which vCenters are asked, since when each is connected, and what
-/// the admin last asked to be checked at once.
+/// Identifies a question: its subject, the vCenters that VDO asks, the start of each connection, and the
+/// admin's last request for an immediate check.
 pub(crate) fn question(
     vcenters: &Vcenters,
     config: &VDOConfig,
@@ -138,7 +139,7 @@ mod tests {
             assert!(!pace.holds(now), "its pauses do not grow");
             pace = Pace::after(Some(&pace), now, false);
         }
-        // The pauses of an answer that blocks begin with the shortest.
+        // The pauses after a blocking answer begin with the shortest.
         let mut pace = Pace::after(Some(&pace), now, true);
         tokio::time::advance(Duration::from_secs(26)).await;
         assert!(!pace.holds(now));

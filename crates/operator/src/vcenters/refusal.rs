@@ -1,14 +1,16 @@
-//! Logins that were refused for what was sent: sent again and again, it would lock the account.
+//! Remembers logins that vCenter refused because of their credential: repeated attempts would lock the
+//! account.
 
 use vsphere::{Error, LoginRefusal};
 
 use super::Wanted;
 
-/// Those that are remembered. What was never sent, or may be granted later, may be tried again.
+/// The refusals that VDO remembers. It retries the others: the credential was never sent, or an admin can
+/// grant the missing privilege later.
 const REMEMBERED: [LoginRefusal; 3] =
     [LoginRefusal::Credentials, LoginRefusal::Locked, LoginRefusal::PasswordExpired];
 
-/// Why, if an error is such a refusal.
+/// The reason, if an error is such a refusal.
 pub(super) fn of(error: &Error) -> Option<LoginRefusal> {
     match error {
         Error::LoginRefused { reason, .. } => Some(*reason).filter(|r| REMEMBERED.contains(r)),
@@ -16,12 +18,12 @@ pub(super) fn of(error: &Error) -> Option<LoginRefusal> {
     }
 }
 
-/// The one that a status names.
+/// The refusal with this name in a status.
 pub(crate) fn named(text: &str) -> Option<LoginRefusal> {
     REMEMBERED.into_iter().find(|reason| format!("{reason:?}") == text)
 }
 
-/// The error as it was when it was tried.
+/// Reconstructs the original error of the login.
 pub(super) fn error(wanted: &Wanted, reason: LoginRefusal) -> Error {
     Error::LoginRefused {
         address: wanted.spec.vc_ip.0.clone(),

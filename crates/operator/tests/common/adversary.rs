@@ -131,7 +131,7 @@ impl Adversary {
             texts.extend(contents::<ConfigMap>(&client, namespace).await);
             texts.extend(contents::<Secret>(&client, namespace).await);
             for (id, text) in texts {
-                // The list of all findings may name what it ignores.
+                // The list of all findings can name the ignored objects of the tenant.
                 let mark = marks.iter().find(|mark| text.contains(**mark));
                 let findings = id.ends_with(plan::names::FINDINGS);
                 assert!(mark.is_none() || findings, "{id} in {namespace} has {mark:?}: {text}");

@@ -1,11 +1,11 @@
-//! What the rules found and somebody decided to live with. The checks do the same with theirs.
+//! Acknowledged findings of the rules. The checks mark their own findings in the same way.
 
 use api::finding::{Acknowledgement, Finding};
 
 use super::Notes;
 use crate::facts::Facts;
 
-/// Who accepted a finding, if somebody did and the time for it is not over.
+/// The acknowledgement of a finding, if there is one and it has not expired.
 pub(super) fn by(facts: &Facts, finding: &Finding) -> Option<Acknowledgement> {
     let mut all = facts.config.spec.acknowledgements.iter();
     let accepted = all.find(|accepted| {
@@ -17,7 +17,7 @@ pub(super) fn by(facts: &Facts, finding: &Finding) -> Option<Acknowledgement> {
     Some(Acknowledgement { reason: accepted.reason.clone(), until: accepted.until.clone() })
 }
 
-/// Marks what is accepted, and looks again when the time for it is over.
+/// Marks acknowledged findings, and decides again when an acknowledgement expires.
 pub(super) fn mark(facts: &Facts, notes: &mut Notes) {
     let mut ends = Vec::new();
     for finding in &mut notes.findings {

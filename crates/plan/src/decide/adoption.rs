@@ -1,10 +1,12 @@
-//! Taking over a driver that other hands installed.
+//! The adoption of a driver that VDO did not install.
 //!
-//! Adopted is what is known: a release of the catalog, by whatever names, in a namespace VDO may
-//! write to, which is one of the usual two or one where an admin lets it. Then nothing is deleted or
-//! made anew: the objects are written down as ours under the names they have, and from there on treated
-//! like any other. The identity of the cluster in CNS stays what it is. What would change in them is said
-//! before it happens.
+//! VDO adopts a driver only if it knows the release from the catalog and has permission to write to the
+//! namespace. The object names do not matter. The namespace is one of the usual two, or one that an admin
+//! allows.
+//!
+//! Adoption deletes and re-creates nothing. VDO records the objects as its own under their current names, and
+//! from then on treats them like any others. The cluster id in CNS stays the same. VDO reports the changes
+//! before it makes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +24,8 @@ use crate::{
     written_names,
 };
 
-/// The parts of a driver that are not ours. A DaemonSet that no node wants, as the one for Windows in
-/// a cluster without, does nothing and stands in nobody's way.
+/// The workloads of a driver that do not belong to VDO. A DaemonSet with zero desired pods, such as the
+/// Windows one in a cluster without Windows nodes, does nothing and does not conflict.
 pub(super) fn theirs<'a>(
     facts: &'a Facts,
     desired: &DesiredDriver<'_>,
@@ -36,16 +38,16 @@ pub(super) fn theirs<'a>(
         .collect()
 }
 
-/// What adoption would be.
+/// The result of an adoption.
 pub(super) struct Adopted {
-    /// The record that makes the driver ours.
+    /// The record that makes the driver belong to VDO.
     pub(super) record: Record,
-    /// What VDO would change in it, in words.
+    /// The changes that VDO would make, as text.
     pub(super) changes: Vec<String>,
 }
 
-/// Whether the Go VDO installed them: its field manager alone wrote them, and its configuration is
-/// there. To it VDO is the next release of itself.
+/// Whether the Go VDO installed these workloads: its field manager alone wrote them, and its configuration
+/// exists. VDO is the successor of the Go VDO.
 pub(super) fn are_of_predecessor(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -64,7 +66,7 @@ pub(super) fn are_of_predecessor(
         }
 }
 
-/// Whether an identity in CNS is the address of a vCenter, as the Go VDO made it.
+/// Whether a cluster id in CNS is the address of a vCenter. The Go VDO used such ids.
 pub(super) fn is_address(facts: &Facts, id: &str) -> bool {
     facts.vcenters.values().any(|vcenter| {
         let address = vcenter.spec.vc_ip.0.as_str();
@@ -72,7 +74,7 @@ pub(super) fn is_address(facts: &Facts, id: &str) -> bool {
     })
 }
 
-/// What adoption would be, or why it cannot be.
+/// The result of an adoption, or the reason why VDO cannot adopt the driver.
 pub(super) fn adopted(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -110,7 +112,7 @@ pub(super) fn adopted(
     Ok(Adopted { record, changes })
 }
 
-/// Outside of its namespaces VDO reads and writes nothing unless an admin lets it.
+/// Outside its namespaces VDO reads and writes nothing unless an admin allows it.
 pub(super) fn is_within_reach(
     facts: &Facts,
     theirs: &[(&ObjectId, &Workload)],
@@ -127,7 +129,7 @@ pub(super) fn is_within_reach(
     Ok(())
 }
 
-/// In the usual namespaces VDO writes only names that it knows, unless an admin lets it write others.
+/// In the usual namespaces VDO writes only known names, unless an admin allows others.
 fn is_let_write(facts: &Facts, kind: &str, namespace: &str, name: &str) -> Result<(), String> {
     let limited =
         names::USUAL_NAMESPACES.contains(&namespace) && !facts.open_namespaces.contains(namespace);
@@ -140,7 +142,8 @@ fn is_let_write(facts: &Facts, kind: &str, namespace: &str, name: &str) -> Resul
     ))
 }
 
-/// Whom it logs in as today, by VsphereCloudConfig; none where that is not told for each of them.
+/// The current user for each VsphereCloudConfig; none if the driver's configuration does not name one for
+/// each of them.
 fn users(facts: &Facts, desired: &DesiredDriver<'_>) -> Option<BTreeSet<String>> {
     let told = |address: &str| -> Option<&str> {
         let (own, all) = match desired.driver {
@@ -165,8 +168,8 @@ fn users(facts: &Facts, desired: &DesiredDriver<'_>) -> Option<BTreeSet<String>>
     desired.vcenters.iter().map(user).collect()
 }
 
-/// What a driver is told has to be known before anything of it is written: its identity in CNS, its
-/// zones and its choice of addresses would change unseen.
+/// VDO must know the configuration of a driver before it writes anything. Otherwise the cluster id in CNS,
+/// the zones and the choice of addresses would change unnoticed.
 fn settings_are_known(facts: &Facts, desired: &DesiredDriver<'_>) -> Result<(), String> {
     let (unreadable, found) = match desired.driver {
         Driver::Cpi => (
@@ -187,9 +190,9 @@ fn settings_are_known(facts: &Facts, desired: &DesiredDriver<'_>) -> Result<(), 
     }
 }
 
-/// Which release of the catalog it is, by whoever made it: a change to another maker's comes
-/// afterwards. Those who build it anew say so behind its version; of one that was never published, as
-/// the Go VDO installs, it is the nearest of the same minor.
+/// The release of the catalog that runs, in the implementation that runs; VDO changes the implementation only
+/// afterwards. Rebuilt releases carry a suffix in their version. For a version that was never published, as
+/// the Go VDO installs, VDO takes the nearest release of the same minor version.
 pub(super) fn release(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -205,7 +208,7 @@ pub(super) fn release(
     let minor =
         facts.catalog.releases_of(desired.driver, implementation).map(|release| &release.version);
     let minor = minor.filter(|version| (version.major, version.minor) == (told.major, told.minor));
-    // The newest before it; only where there is none, the oldest after it.
+    // The newest release before it; the oldest after it only if there is none before.
     let nearest = minor.min_by_key(|version| {
         (**version > told, if **version > told { version.patch } else { u64::MAX - version.patch })
     });
@@ -217,7 +220,7 @@ pub(super) fn release(
         .ok_or_else(|| format!("the catalog has no release near {told}"))
 }
 
-/// The names that stay.
+/// The names that the driver keeps.
 pub(super) fn kept(driver: Driver, theirs: &[(&ObjectId, &Workload)]) -> Result<Names, String> {
     let namespace = theirs.first().map(|(id, _)| id.namespace.clone()).unwrap_or_default();
     if let Some((id, _)) = theirs.iter().find(|(id, _)| id.namespace != namespace) {

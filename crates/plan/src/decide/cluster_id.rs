@@ -1,4 +1,4 @@
-//! The identity of this cluster in CNS: VDO takes one only if no other cluster uses it.
+//! The cluster id in CNS: VDO uses one only if no other cluster uses it.
 
 use api::finding::{Finding, codes};
 use catalog::Driver;
@@ -11,9 +11,9 @@ use crate::{
     record::Record,
 };
 
-/// Whether the identity in CNS that is about to be taken is nobody else's. One that is shared is not
-/// taken unless somebody who knows the claims says that they are of this cluster, by accepting the
-/// finding; one of which it is not known is not taken at all.
+/// Whether no other cluster uses the cluster id in CNS that VDO is about to use. VDO uses a shared cluster id
+/// only if an admin accepts the finding, and so confirms that the claims belong to this cluster. If VDO does
+/// not know whether it is shared, VDO does not use it at all.
 pub(super) fn is_free(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -27,7 +27,7 @@ pub(super) fn is_free(
             plan.next = Next::Blocked;
         }
         Ok(foreign_volumes) if foreign_volumes.is_empty() => return true,
-        // Nothing is taken before they are verified, and what keeps them from it is said then.
+        // VDO uses no cluster id before the vCenters are verified. It reports then why they are not.
         Err(_) if !desired.vcenters.iter().all(|name| is_verified(facts, name)) => return true,
         Ok(foreign_volumes) => {
             let shared = shared(facts, foreign_volumes);
@@ -44,14 +44,14 @@ pub(super) fn is_free(
             plan.next = Next::Wait;
         }
     }
-    // Nobody tells when the others are gone, when CNS answers again, or when an admin names the
-    // identity. A look around asks CNS only when that is due.
+    // VDO gets no event when the other volumes are gone, when CNS answers again, or when an admin sets the
+    // cluster id. So VDO decides again after a while; an observation queries CNS only when a query is due.
     notes.wake_at(facts.now + SignedDuration::from_secs(20));
     false
 }
 
-/// Writes down a record of another cluster as this one's: what is in it is there, or put there. Not before
-/// CNS has said that its identity is free.
+/// Converts a record of another cluster into a record of this cluster. Its objects exist, or VDO creates
+/// them. VDO waits until CNS has confirmed that the cluster id is free.
 pub(super) fn take(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -72,7 +72,7 @@ pub(super) fn take(
     notes.wake_at(facts.now + SignedDuration::from_secs(20));
 }
 
-/// The volumes do not agree on the identity in CNS, and nothing else tells one.
+/// The volumes do not agree on the cluster id in CNS, and no other source determines it.
 fn unclear(facts: &Facts) -> Finding {
     codes::CLUSTER_ID_UNCLEAR
         .found()
@@ -83,7 +83,7 @@ fn unclear(facts: &Facts) -> Finding {
         .build()
 }
 
-/// The identity in CNS is used by another cluster too.
+/// Another cluster uses the same cluster id in CNS.
 fn shared(facts: &Facts, foreign_volumes: &[String]) -> Finding {
     let id = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
     let first: Vec<&str> = foreign_volumes.iter().take(3).map(String::as_str).collect();

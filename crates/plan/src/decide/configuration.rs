@@ -1,4 +1,4 @@
-//! From the spec to everything that is applied for one release of one driver.
+//! The configuration: from the spec to all objects that VDO applies for one release of one driver.
 
 use std::collections::BTreeSet;
 
@@ -24,25 +24,25 @@ use crate::{
     record::{Build, Origin, Record, record_name},
 };
 
-/// What is applied for one release.
+/// All objects that VDO applies for one release.
 pub(super) struct Configuration {
     pub(super) driver: Driver,
-    /// What it was rendered from.
+    /// The release that VDO rendered.
     pub(super) release: Release,
-    /// Each with the digest of itself.
+    /// The objects, each annotated with its own digest.
     pub(super) objects: Vec<Object>,
-    /// The digest of all of them, with the users and without their passwords: a new password is no other
+    /// The digest of all objects, with the users but without their passwords: a new password is not a new
     /// configuration.
     pub(super) digest: String,
     pub(super) cluster_id: Option<ClusterId>,
     pub(super) origin: Origin,
-    /// Whom the driver logs in as, by vCenter.
+    /// The user of the driver for each vCenter.
     pub(super) users: BTreeSet<String>,
 }
 
 impl Configuration {
-    /// Makes it, or says what is wrong with the wish. The objects that hold what the driver is told are
-    /// among it only if that is shown as it is: nothing is told that is not proven.
+    /// Renders the configuration, or reports the error in the spec. The result contains the driver's Secrets
+    /// and ConfigMaps only with [`Look::Real`], so that VDO never writes unverified settings.
     pub(super) fn make(
         facts: &Facts,
         desired: &DesiredDriver<'_>,
@@ -114,9 +114,9 @@ impl Configuration {
         Ok(Self { driver: desired.driver, release, objects, digest, cluster_id, origin, users })
     }
 
-    /// Whether the Secret the driver reads would be another one than it has. One that is not ours yet,
-    /// as of a driver by other hands, is taken for another unless it is known to name the same users;
-    /// one that was rolled out before and is gone is only put back.
+    /// Whether the Secret of the driver would change. A Secret that does not belong to VDO yet, as that of a
+    /// driver not managed by VDO, counts as changed unless VDO knows that it names the same users. VDO only
+    /// restores a Secret that it rolled out before and that is gone.
     pub(super) fn changes_settings(&self, facts: &Facts, record: &Record) -> bool {
         let foreign = record.configuration.is_none() && record.users != self.users;
         let present = facts.driver_secrets.get(&self.driver);
@@ -135,10 +135,10 @@ impl Configuration {
     }
 }
 
-/// Rendered objects, each with its digest, and the digest of all of them with those of the settings.
+/// The rendered objects, each with its digest, and the digest of all objects and settings.
 ///
-/// What runs as an earlier VDO rendered it, and differs only in that its containers do not leave their
-/// last words in the status, is not rolled for the sake of these: they come with the next change.
+/// An earlier VDO rendered the containers without crash logs in the pod status. If a running release differs
+/// only in that, VDO does not roll it out again: the crash logs come with the next change.
 fn settled(
     rendered: Vec<Object>,
     settings: &[String],
@@ -166,7 +166,7 @@ fn settled(
     (objects, sum)
 }
 
-/// A Secret with credentials of the admin's that these settings would overwrite.
+/// A Secret with the admin's vCenter credentials that these settings would overwrite.
 fn credentials_among(facts: &Facts, settings: &[Value]) -> Option<String> {
     let theirs = |metadata: &Value| {
         metadata["namespace"] == names::KUBE_SYSTEM
@@ -200,8 +200,8 @@ fn refusal(facts: &Facts, desired: &DesiredDriver<'_>, problem: String) -> Findi
         .build()
 }
 
-/// The identity of this cluster in CNS: the one on record, else the one in use, else a new one that
-/// no other cluster can have.
+/// The cluster id in CNS: the recorded one, else the one in use, else a new one that no other cluster can
+/// have.
 fn cluster_id(facts: &Facts, record: &Record) -> Result<ClusterId, String> {
     if let Some(id) = &record.cluster_id {
         let kept_by_driver = record.cluster_id_kept_by_driver;
@@ -215,7 +215,7 @@ fn cluster_id(facts: &Facts, record: &Record) -> Result<ClusterId, String> {
     Ok(ClusterId { id, kept_by_driver: false })
 }
 
-/// Writes a digest, and that the object is ours and of which set, into its metadata.
+/// Writes the digest, the label of VDO and the ApplySet into the metadata of an object.
 pub(super) fn stamped(mut value: Value, digest: &str, set: &str) -> Object {
     let metadata = &mut value["metadata"];
     metadata["labels"][names::MANAGED_BY_LABEL] = json!(names::MANAGED_BY);

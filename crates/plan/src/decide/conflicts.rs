@@ -1,5 +1,5 @@
-//! Somebody else who keeps changing what VDO applies. Putting it back at once, every time, would
-//! restart the driver every time: after a while it is put back with growing pauses, and said.
+//! Another field manager that keeps changing VDO's objects. If VDO restored them at once every time, it would
+//! restart the driver every time. So after a while VDO restores them with growing pauses, and reports it.
 
 use api::finding::{Subject, codes};
 use jiff::{SignedDuration, Timestamp};
@@ -10,26 +10,25 @@ use crate::{
     object_id::ObjectId,
 };
 
-/// So often within the hour somebody may change an object before it is a fight.
+/// The number of changes to an object within an hour from which on VDO pauses.
 const TIMEOUT: u32 = 5;
-/// The first pause, which doubles with every time.
+/// The first pause. Each further change doubles it.
 const PAUSE: SignedDuration = SignedDuration::from_secs(30);
-/// The longest pause.
 const LONGEST: SignedDuration = SignedDuration::from_mins(30);
 
-/// Until when an object is left as somebody else made it; none if it is put right at once.
+/// The time until which VDO leaves a changed object as it is; none if VDO restores it at once.
 fn until(conflict: &Conflict) -> Option<Timestamp> {
     let times = conflict.times.checked_sub(TIMEOUT)?;
     let pause = PAUSE.checked_mul(1 << times.min(10)).unwrap_or(LONGEST).min(LONGEST);
     Some(conflict.last + pause)
 }
 
-/// Whether an object is left alone for now.
+/// Whether VDO leaves an object as it is for now.
 pub(super) fn is_left(facts: &Facts, id: &ObjectId) -> bool {
     facts.conflicts.get(id).and_then(until).is_some_and(|until| facts.now < until)
 }
 
-/// Names those who fight.
+/// Reports the other field managers.
 pub(super) fn report(facts: &Facts, notes: &mut Notes) {
     for (id, conflict) in &facts.conflicts {
         let Some(until) = until(conflict) else { continue };

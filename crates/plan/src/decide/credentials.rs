@@ -1,10 +1,11 @@
-//! A new password of the same user, handed to a driver before and beside everything else.
+//! A new password of the same user: VDO hands it to a driver before, and independently of, everything else.
 //!
-//! A driver that keeps an old password locks the account, for itself and for everybody who uses it. So this
-//! rule depends on nothing but two facts: vCenter accepted the new password, and the driver's Secret names
-//! the same user with another one. It writes that Secret with the passwords of those vCenters and with
-//! everything else as it is in the cluster: dead nodes, zones, releases, the catalog and other vCenters do
-//! not matter. Another user may see less than the one before, and is not handed on here.
+//! A driver that keeps an old password locks the account, for itself and for everybody else who uses it. So
+//! this rule depends on only two facts: vCenter accepted the new password, and the driver's Secret names the
+//! same user with another password. VDO writes that Secret with the passwords of those vCenters, and keeps
+//! everything else as it is in the cluster. Dead nodes, zones, releases, the catalog and other vCenters do
+//! not matter. A different user can see less than the one before, so this rule does not hand on a different
+//! user.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,18 +37,17 @@ use crate::{
     record::{Record, record_name},
 };
 
-/// What is to be done so that a driver uses the passwords that vCenter accepts.
+/// The action with which a driver uses the passwords that vCenter accepts.
 pub(super) struct Due {
     next: Next,
     step: Step,
-    /// The driver's Secret.
     secret: ObjectId,
     /// The VsphereCloudConfigs whose password is new; empty if the driver only has to restart.
     vcenters: Vec<String>,
 }
 
-/// What is due for a driver, whatever else its plan waits for; an error says why a password that vCenter
-/// accepted cannot be handed on.
+/// The action for a driver, independently of the rest of its plan. The error is the reason why VDO cannot
+/// hand on a password that vCenter accepted.
 pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<Finding>> {
     let record = facts.record(plan.driver);
     let ours = record.version.is_some() && !record.is_of_another(&facts.cluster.uid);
@@ -63,7 +63,7 @@ pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<F
     let refreshed = refreshed
         .map_err(|(vcenter, why)| Box::new(waits(plan.driver, &present.id, &[vcenter], &why)))?;
     let Some(refreshed) = refreshed else { return Ok(restart(facts, record, plan, present)) };
-    // A password that VDO has not written yet does not wait until the pause is over.
+    // A password that VDO has not written yet does not wait for the end of the pause.
     let there = facts.objects.get(&present.id).and_then(|seen| seen.digest.as_deref());
     let again = there.is_none_or(|there| there == refreshed.digest(present));
     let paused = again && conflicts::is_left(facts, &present.id);
@@ -76,7 +76,7 @@ pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<F
 }
 
 impl Due {
-    /// Puts it before everything else the plan says.
+    /// Puts this action before all others in the plan.
     pub(super) fn first(self, facts: &Facts, plan: &mut DriverPlan) {
         let Self { next, mut step, .. } = self;
         if let (Next::Apply(_) | Next::Restart { .. }, Some(why)) =
@@ -88,7 +88,7 @@ impl Due {
         plan.next = next;
     }
 
-    /// The finding that it waits, where VDO may change nothing.
+    /// The finding that the password waits, if VDO must change nothing.
     pub(super) fn held(&self, driver: Driver, why: &str) -> Option<Finding> {
         (!self.vcenters.is_empty()).then(|| waits(driver, &self.secret, &self.vcenters, why))
     }
@@ -97,14 +97,13 @@ impl Due {
 /// The data of a driver's Secret with new passwords.
 struct Refreshed {
     data: SecretTexts,
-    /// The same with what stands for the passwords, and without any password.
+    /// The same data with a version in place of each known password. It contains no password.
     masked: SecretTexts,
     vcenters: Vec<String>,
 }
 
 impl Refreshed {
-    /// None if the driver has the passwords it should have, as far as they are known. An error names the
-    /// vCenter.
+    /// None if the driver has all known passwords already. The error names the vCenter.
     fn of(
         facts: &Facts,
         desired: &DesiredDriver<'_>,
@@ -119,7 +118,7 @@ impl Refreshed {
         for (name, vcenter) in by_host(facts, desired, record) {
             let host = vcenter.spec.vc_ip.host_and_port().0;
             let credential = vcenter.credentials.as_ref().filter(|_| vcenter.accepted);
-            // Without one the driver keeps the password it has.
+            // Without an accepted credential, the driver keeps its password.
             let Some(credential) = credential else { continue };
             let user = credential.username.as_str();
             let replaced = replace_password(&mut made.data, host, user, &credential.password);
@@ -163,7 +162,7 @@ impl Refreshed {
         object
     }
 
-    /// The digest the Secret is applied with.
+    /// The digest that the applied Secret carries.
     fn digest(&self, present: &DriverSecret) -> String {
         digest(&with_data(present, &self.masked))
     }
@@ -175,11 +174,11 @@ fn with_data(present: &DriverSecret, data: &SecretTexts) -> Value {
     secret(&present.kind, &present.id.name, &present.id.namespace, &json!(data))
 }
 
-/// What stands for a password that VDO does not know.
+/// The placeholder for a password that VDO does not know.
 const UNKNOWN: &str = "not known";
 
-/// The data of a driver's Secret without any password, whichever user and vCenter it is for: its digest is
-/// public, and must not help to guess one.
+/// The data of a driver's Secret without any password, for every user and every vCenter. The digest of the
+/// data is public, and must not help to guess a password.
 fn masked(data: &SecretTexts) -> SecretTexts {
     let mask = |key: &str, text: &SecretText| match key {
         "csi-vsphere.conf" => masked_configuration(text).unwrap_or_else(|| UNKNOWN.into()),
@@ -191,20 +190,20 @@ fn masked(data: &SecretTexts) -> SecretTexts {
     data.iter().map(|(key, text)| (key.clone(), mask(key, text))).collect()
 }
 
-/// The same for the file that the storage driver reads; none if it is not understood.
+/// The same for the file that the storage driver reads; none if VDO cannot parse it.
 fn masked_configuration(text: &SecretText) -> Option<SecretText> {
     let mut config = CsiConfig::read(text.expose()).ok()?.config;
     let own = config.vcenters.values_mut().map(|vcenter| &mut vcenter.password);
-    // An empty one means that the driver uses the password in [Global].
+    // An empty password means that the driver uses the one in `[Global]`.
     for password in own.chain([&mut config.global.password]).filter(|own| !own.is_empty()) {
         *password = UNKNOWN.into();
     }
     config.render().ok()
 }
 
-/// The vCenters of the spec, by name. Of two at one host the one the driver was last told of, else the
-/// last, as they are rendered. A VsphereCloudConfig may have another name by now: whether the driver's
-/// Secret names its host and user is checked there.
+/// The vCenters of the spec, by host. If two have the same host, VDO takes the one that the driver was last
+/// configured with, else the last, as in the rendered configuration. A VsphereCloudConfig can have a new name
+/// by now, so the rule checks afterwards whether the driver's Secret names its host and user.
 fn by_host<'a>(
     facts: &'a Facts,
     desired: &DesiredDriver<'a>,
@@ -224,13 +223,14 @@ fn by_host<'a>(
     all.into_values()
 }
 
-/// Whether a driver reads its logins only when it starts. Upstream's cloud controller does, and would lock
-/// the account with an old password; the others notice a new one by themselves.
+/// Whether a driver reads its logins only at start. Upstream's cloud controller does, and would lock the
+/// account with an old password. The others notice a new password by themselves.
 pub(super) fn reads_once(driver: Driver, implementation: Implementation) -> bool {
     (driver, implementation) == (Driver::Cpi, Implementation::Upstream)
 }
 
-/// A driver that reads its logins only when it starts, and started before the last change of one.
+/// The restart of a driver that reads its logins only at start, and that started before the last change of a
+/// login.
 fn restart(
     facts: &Facts,
     record: &Record,
@@ -244,7 +244,7 @@ fn restart(
     let (id, workload) =
         ours.find(|(_, w)| w.labelled && w.make.credentials_changed.as_ref() != Some(changed))?;
     let step = waiting("Restart the driver with the new password", None);
-    // An apply can repair a workload that cannot be restarted. Deletions are judged after this rule.
+    // An apply can repair a workload that cannot restart. The plan evaluates deletions after this rule.
     let otherwise = match &plan.next {
         next @ (Next::Apply(_) | Next::Record(_)) => next.clone(),
         _ => Next::Wait,
@@ -258,8 +258,9 @@ fn restart(
     Some(Due { next, step, secret: present.id.clone(), vcenters: Vec::new() })
 }
 
-/// Marks the objects of a driver that reads its logins only when it starts: its Secret with the time of
-/// their last change, its pods with the time of those they have. The digests do not contain it.
+/// Marks the objects of a driver that reads its logins only at start: its Secret with the time of the last
+/// change of a login, and its pods with the time of the logins that they use. The digests do not contain
+/// these times.
 pub(super) fn mark(facts: &Facts, driver: Driver, objects: &mut [Object]) {
     let present = facts.driver_secrets.get(&driver);
     let held = present.and_then(|present| present.changed.clone());
@@ -284,13 +285,13 @@ pub(super) fn mark(facts: &Facts, driver: Driver, objects: &mut [Object]) {
     }
 }
 
-/// Whether a Secret in the cluster holds what one that would be applied holds.
+/// Whether a Secret in the cluster has the same data as the one that VDO would apply.
 pub(super) fn is_same(present: &DriverSecret, object: &Object) -> bool {
     let texts = present.data.iter().map(|(key, text)| (key.clone(), text.expose()));
     present.id == ObjectId::of(object) && json!(secret_data(texts)) == object.0["data"]
 }
 
-/// A password that vCenter accepted and the driver does not get.
+/// The finding that vCenter accepted a password and the driver does not get it.
 fn waits(driver: Driver, secret: &ObjectId, vcenters: &[String], why: &str) -> Finding {
     codes::PASSWORD_WAITS
         .found()

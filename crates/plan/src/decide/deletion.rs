@@ -1,4 +1,4 @@
-//! The end of a VDOConfig: what becomes of the drivers when it is deleted.
+//! The deletion of a VDOConfig, and its effect on the drivers.
 
 use api::vdo_config::{DeletionPolicy, Mode};
 use catalog::Driver;
@@ -9,14 +9,13 @@ use crate::{
     plan::{DriverPlan, Finalizer, Next},
 };
 
-/// What the deletion of the VDOConfig means for the drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeletionOutcome {
-    /// It is not being deleted.
+    /// The VDOConfig is not being deleted.
     None,
-    /// It goes, the drivers stay as they are.
+    /// The VDOConfig is deleted, and the drivers stay as they are.
     Retain,
-    /// The drivers go first.
+    /// VDO removes the drivers before the VDOConfig is deleted.
     Remove,
 }
 
@@ -28,12 +27,12 @@ pub(super) fn deletion_outcome(facts: &Facts) -> DeletionOutcome {
     }
 }
 
-/// The finalizer is there exactly while the drivers are to go with the object: with the default,
-/// nothing ever holds up its deletion, and removing the operator removes no driver.
+/// The finalizer exists exactly while VDO must remove the drivers together with the VDOConfig. With the
+/// default policy, nothing delays the deletion, and the removal of the operator removes no driver.
 pub(super) fn finalizer(facts: &Facts, drivers: &[DriverPlan]) -> Finalizer {
     let finalizers = facts.config.metadata.finalizers.iter().flatten();
     let there = finalizers.into_iter().any(|name| name == names::FINALIZER);
-    // What is only observed stays, and holds up nobody.
+    // A driver in mode Observe stays, and does not delay the deletion.
     let stays = |driver| drivers.iter().any(|d| d.driver == driver && d.mode == Mode::Observe);
     let gone = |driver| facts.record(driver).objects.is_empty() || stays(driver);
     let all_gone = gone(Driver::Cpi)
@@ -45,7 +44,7 @@ pub(super) fn finalizer(facts: &Facts, drivers: &[DriverPlan]) -> Finalizer {
         DeletionOutcome::Remove => !all_gone,
     };
     match (there, wanted) {
-        // What is being deleted takes no new finalizer.
+        // Kubernetes accepts no new finalizer on an object that is being deleted.
         (false, true) if deletion_outcome(facts) == DeletionOutcome::None => Finalizer::Set,
         (true, false) => Finalizer::Clear,
         _ => Finalizer::Stay,

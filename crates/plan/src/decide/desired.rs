@@ -1,4 +1,4 @@
-//! What is asked of one driver.
+//! The desired state of one driver.
 
 use api::{
     finding::{Finding, codes},
@@ -9,14 +9,14 @@ use catalog::Driver;
 use super::mode;
 use crate::facts::Facts;
 
-/// What the spec says about one driver, in one shape for both.
+/// The spec of one driver, in one shape for both.
 pub(super) struct DesiredDriver<'a> {
     pub(super) driver: Driver,
     pub(super) mode: Mode,
     pub(super) vcenters: Vec<&'a str>,
     pub(super) version: Option<&'a str>,
     implementation: Implementation,
-    /// Load balancers and routes in NSX are asked for.
+    /// Whether the spec asks for NSX load balancers and routes.
     nsx: bool,
 }
 
@@ -28,7 +28,7 @@ impl<'a> DesiredDriver<'a> {
                 let cpi = spec.cloud_provider.as_ref()?;
                 let vcenters: Vec<&str> =
                     cpi.vsphere_cloud_configs.iter().map(|n| n.0.as_str()).collect();
-                // The predecessor's way of saying "storage only".
+                // The Go VDO expressed "storage only" in this way.
                 if vcenters.is_empty() && cpi.mode.is_none() {
                     return None;
                 }
@@ -55,7 +55,7 @@ impl<'a> DesiredDriver<'a> {
         }
     }
 
-    /// Whose driver it is to be. Only upstream's serves NSX.
+    /// The implementation to install. Only upstream's supports NSX.
     pub(super) fn implementation(&self) -> catalog::Implementation {
         match self.implementation {
             Implementation::Rust if !self.nsx => catalog::Implementation::Rust,
@@ -63,7 +63,7 @@ impl<'a> DesiredDriver<'a> {
         }
     }
 
-    /// Says so where another one than asked for is taken.
+    /// The finding that VDO installs another implementation than the spec asks for.
     pub(super) fn overruled(&self, facts: &Facts) -> Option<Finding> {
         let overruled = self.nsx && self.implementation == Implementation::Rust;
         let field = "spec.cloudProvider.implementation";

@@ -1,4 +1,4 @@
-//! What adopting a driver would change in it, in words.
+//! The changes that the adoption of a driver would cause, as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use crate::{
     object_id::ObjectId,
 };
 
-/// One line for each thing that would change; none if all would stay as it is. Passwords are not
-/// compared and not shown.
+/// One line for each change; empty if adoption would change nothing. VDO neither compares nor shows
+/// passwords.
 pub(super) fn of(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -46,7 +46,7 @@ pub(super) fn of(
     changes
 }
 
-/// Keys of the settings that are not understood, and therefore not written again.
+/// Settings keys that VDO does not understand, and therefore does not write again.
 fn unknown(facts: &Facts, driver: Driver) -> &[String] {
     match driver {
         Driver::Cpi => match &facts.in_use.cpi {
@@ -60,7 +60,7 @@ fn unknown(facts: &Facts, driver: Driver) -> &[String] {
     }
 }
 
-/// Images and arguments.
+/// Compares images and arguments.
 fn containers(id: &ObjectId, before: &Workload, own: &Object, changes: &mut Vec<String>) {
     let empty = Vec::new();
     let after = own.0.pointer("/spec/template/spec/containers").and_then(Value::as_array);
@@ -93,7 +93,7 @@ fn containers(id: &ObjectId, before: &Workload, own: &Object, changes: &mut Vec<
     }
 }
 
-/// The same image with and without its digest is the same image.
+/// Two references to one image, with and without its digest, count as equal.
 fn without_digest(image: &str) -> &str {
     image.split('@').next().unwrap_or(image)
 }
@@ -131,7 +131,7 @@ fn both(before: Result<SecretText, WriteError>, after: Result<SecretText, WriteE
     Some((before.ok()?, after.ok()?))
 }
 
-/// The keys of one file and of the other, each with its section.
+/// Compares the keys of two files, each with its section.
 fn lines(before: &SecretText, after: &SecretText, changes: &mut Vec<String>) {
     let (before, after) = (keys(before.expose()), keys(after.expose()));
     let all: BTreeSet<_> = before.keys().chain(after.keys()).collect();

@@ -25,8 +25,8 @@ use crate::{
     record::Record,
 };
 
-/// Decides about one driver; none if nobody asked for it and nothing of it is ours, or if the
-/// drivers are to outlive the VDOConfig that is being deleted.
+/// Decides on one driver. Returns none if the spec does not ask for it and none of its objects belong to VDO,
+/// or if the drivers outlive the VDOConfig that is being deleted.
 pub(super) fn decide(
     facts: &Facts,
     driver: Driver,
@@ -40,7 +40,8 @@ pub(super) fn decide(
     if bye == DeletionOutcome::Retain || desired.is_none() && !known {
         return None;
     }
-    // Whoever does not mention a driver has not asked for its removal: it is watched, and left as it is.
+    // A spec without a section for a driver does not ask for its removal: VDO observes the driver and leaves
+    // it as it is.
     let wished = desired.as_ref().map_or(Mode::Observe, |desired| desired.mode);
     let observed = desired.as_ref().is_some_and(|desired| desired.mode == Mode::Observe);
     if desired.is_none() && bye == DeletionOutcome::None {
@@ -53,7 +54,7 @@ pub(super) fn decide(
     let runs = controllers.first().map(|(_, workload)| *workload);
     let mut plan = DriverPlan {
         driver,
-        // What is only observed does not go with the VDOConfig either.
+        // VDO does not remove a driver in mode Observe together with the VDOConfig.
         mode: if bye == DeletionOutcome::Remove && !observed { Mode::Removed } else { wished },
         installed: runs.and_then(|workload| workload.version.clone()),
         implementation: runs.and_then(|workload| workload.implementation),
@@ -102,7 +103,7 @@ pub(super) fn decide(
     Some(plan)
 }
 
-/// A driver of ours that the VDOConfig says nothing about.
+/// A driver of VDO that has no section in the VDOConfig.
 fn unasked(facts: &Facts, driver: Driver) -> Finding {
     let section = match driver {
         Driver::Cpi => "cloudProvider",
@@ -120,7 +121,7 @@ fn unasked(facts: &Facts, driver: Driver) -> Finding {
         .build()
 }
 
-/// Brings a driver to where it should be, but for zones that are not there yet.
+/// Brings a driver to its desired state, except for zones that are not ready yet.
 fn manage(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -140,7 +141,7 @@ fn manage(
     }
 }
 
-/// Brings a driver to where it should be, one thing at a time.
+/// Brings a driver to its desired state, one action at a time.
 fn bring(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -222,7 +223,7 @@ fn bring(
     plan.next = match recording::recorded(facts, record, &target, &configuration) {
         Some(record) => Next::Record(Box::new(record)),
         None if next == Next::Nothing => recording::finish(facts, record, &configuration),
-        // A class that is refused must not keep a driver that runs from being known to be healthy.
+        // The record marks a running driver as healthy even if the API server rejects a StorageClass.
         None if !record.healthy && steps::driver_is_done(&plan.steps) => {
             Next::Record(Box::new(recording::healthy(record)))
         }
@@ -233,15 +234,15 @@ fn bring(
     };
 }
 
-/// Storage is installed once the nodes it will run on are nodes: a controller that cannot be
-/// scheduled would only look broken.
+/// Whether a node can run the storage driver. VDO installs storage only after the nodes are initialised,
+/// because a controller that cannot be scheduled would look broken.
 fn nodes_may_be_used(facts: &Facts, cpi: &DriverPlan) -> bool {
     cpi.mode != Mode::Managed
         || facts.cluster.nodes.iter().any(|node| node.is_initialized() && !node.windows)
 }
 
-/// What somebody changed or deleted of a driver that runs is put back although a vCenter is away, as long
-/// as nothing else is asked for: that needs none.
+/// Restores changed or deleted objects of a running driver even while a vCenter is unreachable, as long as
+/// the spec asks for nothing else. This needs no vCenter.
 fn put_back(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record, plan: &mut DriverPlan) {
     let Some(running) = record.running().filter(|_| record.healthy) else { return };
     let Ok(mut configuration) = Configuration::make(facts, desired, record, &running, Look::Masked)

@@ -1,8 +1,8 @@
-//! Nodes that the cloud controller of their distribution has taken for its own.
+//! Nodes that the embedded cloud controller of their distribution has initialised.
 //!
-//! Kubernetes never lets a provider id change. Upstream's cloud controller cannot take such a node over:
-//! it looks for a machine with the provider id as its uuid, finds none, and deletes the node as soon as it
-//! is not Ready. So it is not installed beside them, unless it may delete no node.
+//! Kubernetes never lets a provider id change, so upstream's cloud controller cannot adopt such a node. It
+//! looks for a VM with the provider id as its uuid, finds none, and deletes the node as soon as it is not
+//! Ready. So VDO does not install it in such a cluster, unless the spec forbids it to delete nodes.
 
 use api::vdo_config::NodeDeletion;
 use catalog::{Driver, Implementation};
@@ -15,7 +15,8 @@ use crate::{
     record::{Build, Record},
 };
 
-/// The step that waits for them; none if the way to `target` is free. A driver that runs is left to run.
+/// The step that waits for these nodes; none if nothing stops the installation of `target`. VDO leaves a
+/// running driver as it is.
 pub(super) fn hold(facts: &Facts, driver: Driver, record: &Record, target: &Build) -> Option<Step> {
     let cloud = facts.config.spec.cloud_provider.as_ref();
     let keeps = cloud.and_then(|cloud| cloud.node_deletion) == Some(NodeDeletion::Never);

@@ -1,4 +1,4 @@
-//! A driver that VDO did not install: it is reported, and adopted where the VDOConfig asks for it.
+//! A driver that VDO did not install: VDO reports it, and adopts it if the VDOConfig asks for it.
 
 use api::{
     finding::{Finding, Subject, codes},
@@ -14,7 +14,8 @@ use crate::{
     record::Record,
 };
 
-/// A driver by other hands is reported. Where ours does not run yet, it is not doubled.
+/// Reports a driver that is not managed by VDO. If VDO's own driver does not run yet, VDO does not install a
+/// second one.
 pub(super) fn finding(
     record: &Record,
     driver: Driver,
@@ -36,7 +37,7 @@ pub(super) fn finding(
     finding.about_all(subjects).build()
 }
 
-/// Takes over a driver by other hands, or says what taking over would mean.
+/// Adopts a driver that is not managed by VDO, or reports what adoption would change.
 pub(super) fn adopt(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -66,10 +67,10 @@ pub(super) fn adopt(
     }
 }
 
-/// How many changes a proposal lists.
+/// The maximum number of changes that a proposal lists.
 const CHANGES_LISTED: usize = 24;
 
-/// What adoption would mean, before anybody asks for it.
+/// The effect of an adoption, before anybody asks for it.
 fn proposal(desired: &DesiredDriver<'_>, adopted: &adoption::Adopted) -> String {
     let version = adopted.record.version.as_deref().unwrap_or_default();
     let mut text = format!(

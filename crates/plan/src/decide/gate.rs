@@ -1,4 +1,4 @@
-//! What the checks found stands in the way of an installation or an upgrade until it is cured.
+//! Findings of the checks that stop an installation or an upgrade until somebody fixes the problem.
 
 use api::finding::{Concerns, Finding, codes};
 use catalog::Driver;
@@ -10,8 +10,8 @@ use crate::{
     record::{Build, Record},
 };
 
-/// The step that waits, and how; none if the way to `target` is free. What runs is not touched by it:
-/// the same release may be repaired, and one that failed may be taken back.
+/// The step that waits, and the action; none if nothing stops `target`. The gate never stops the release that
+/// runs: VDO can repair it, and can roll back a release that failed.
 pub(super) fn gate(
     facts: &Facts,
     driver: Driver,
@@ -45,7 +45,7 @@ fn concerns(finding: &Finding, driver: Driver) -> bool {
     }
 }
 
-/// Says which of the findings follow from others, where only both sides together know.
+/// Marks findings that are consequences of others, if one comes from the rules and the other from the checks.
 pub(super) fn tie(findings: &mut [Finding]) {
     let causes = [
         codes::VCENTER_UNREACHABLE,

@@ -1,6 +1,6 @@
-//! Releases that the catalog in use does not list: the fetched catalog is gone or was replaced, or a newer
-//! VDO carries another one. The record keeps the catalog's entries of the release that runs and of the one
-//! before it. With them VDO repairs the driver, passes new passwords on and rolls back.
+//! Releases that the catalog in use does not list. The fetched catalog is gone or was replaced, or a newer
+//! VDO embeds another one. The record keeps the catalog entries of the running release and of the previous
+//! one. With them VDO repairs the driver, passes on new passwords and rolls back.
 
 use api::finding::{Finding, codes};
 use catalog::{Driver, Release};
@@ -12,11 +12,11 @@ use crate::{
     record::{Build, Record},
 };
 
-/// An entry that is larger as JSON is not kept: two entries and the rest of the record must fit into one
-/// ConfigMap. Only an entry that carries a published manifest could be larger.
+/// The maximum size of a kept entry as JSON: two entries and the rest of the record must fit into one
+/// ConfigMap. Only an entry that contains a published manifest could be larger.
 const LIMIT: usize = 400_000;
 
-/// The entries to keep with a record whose configuration is about to be rolled out.
+/// The entries to keep in a record whose configuration VDO is about to roll out.
 pub(super) fn of(facts: &Facts, record: &Record, configuration: &Configuration) -> Vec<Release> {
     let driver = configuration.driver;
     let entry = |build: Build| {
@@ -38,7 +38,7 @@ pub(super) fn of(facts: &Facts, record: &Record, configuration: &Configuration) 
         .collect()
 }
 
-/// What to do next while a new rendering waits: a record from before releases were kept gets them first.
+/// The next action while a new rendering waits. A record from before VDO kept releases gets them first.
 pub(super) fn first(
     facts: &Facts,
     record: &Record,
@@ -52,7 +52,7 @@ pub(super) fn first(
     Next::Record(Box::new(Record { releases, ..record.clone() }))
 }
 
-/// The catalog in use does not list the release that runs.
+/// The catalog in use does not list the running release.
 pub(super) fn finding(facts: &Facts, driver: Driver, record: &Record) -> Option<Finding> {
     let Build { implementation, version } = record.running()?;
     if facts.catalog.find(driver, implementation, &version).is_some() {

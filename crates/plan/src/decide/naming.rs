@@ -1,5 +1,5 @@
-//! A release under the names of a driver that was adopted: what runs keeps its names, its namespace
-//! and the labels it knows its pods by, from release to release.
+//! The names of an adopted driver: it keeps its names, its namespace and its pod selectors from release to
+//! release.
 
 use catalog::{
     Driver,
@@ -12,7 +12,7 @@ use crate::{
     record::{Named, Names},
 };
 
-/// Where the driver lives and what it reads.
+/// Sets the namespace of the driver and the object from which it reads its configuration.
 pub(super) fn settle(profile: &mut Profile, driver: Driver, kept: &Names) {
     let (namespace, settings) = match driver {
         Driver::Cpi => (&mut profile.cpi.namespace, &mut profile.cpi.config_map),
@@ -24,9 +24,9 @@ pub(super) fn settle(profile: &mut Profile, driver: Driver, kept: &Names) {
     }
 }
 
-/// The objects of a release under the names that are kept.
+/// The objects of a release under the kept names.
 pub(super) fn rename(mut objects: Vec<Object>, kept: &Names) -> Vec<Object> {
-    // The labels of others' namespaces are not ours to set.
+    // VDO must not set labels on namespaces of other owners.
     objects.retain(|object| object.kind() != "Namespace" || object.name() == names::CSI_NAMESPACE);
     for (rendered, named) in &kept.workloads {
         let is_it = |object: &&mut Object| is_workload(object) && object.name() == rendered;
@@ -48,8 +48,8 @@ fn is_workload(object: &Object) -> bool {
     matches!(object.kind(), "Deployment" | "DaemonSet")
 }
 
-/// Whatever selected the pods by the release's labels selects them by those that are kept: the
-/// workload itself, its affinity, its disruption budget, its Service.
+/// Replaces the release's labels with the kept ones in everything that selects the pods: the workload itself,
+/// its affinity, its PodDisruptionBudget and its Service.
 fn replace(value: &mut Value, before: &Value, named: &Named) {
     match value {
         Value::Object(fields) => {

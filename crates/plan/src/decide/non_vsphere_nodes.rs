@@ -1,11 +1,18 @@
-//! Nodes that are no machines of vSphere, in a cluster of which others are.
+//! Nodes that do not run on vSphere, in a cluster in which other nodes do.
 //!
-//! The storage driver on such a node registers a machine no vCenter knows, and its controller ends over
-//! that, for the whole cluster. So VDO labels such a node as an admin would, and the driver's pod leaves
-//! it. Only where there is no doubt: its provider id is another cloud's, every vCenter was asked for its
-//! machine and has none, no volume of the driver is attached to it, other nodes have their machines where
-//! this one was looked for, and nobody has said anything else of it. What VDO has said of a node it takes
-//! back when its machine is found.
+//! The storage driver on such a node registers a VM that no vCenter knows. The controller of the driver then
+//! exits, for the whole cluster. So VDO labels such a node as an admin would, and the driver's pod leaves the
+//! node.
+//!
+//! VDO labels a node only if there is no doubt:
+//!
+//! - Its provider id belongs to another cloud.
+//! - VDO searched every vCenter for its VM, and found none.
+//! - No volume of the driver is attached to it.
+//! - VDO found the VMs of other nodes in the same vCenters.
+//! - Nobody else has labelled the node.
+//!
+//! VDO removes its own label again when it finds the VM.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +25,10 @@ use crate::{
     plan::{DriverPlan, NodeWord},
 };
 
-/// Words in one round: what goes wrong shall not go wrong everywhere at once.
+/// The maximum number of nodes in one round, so that a mistake does not affect all nodes at once.
 const AT_ONCE: usize = 10;
 
-/// What is to be said of nodes.
+/// The nodes to label, and the nodes whose label VDO removes.
 pub(super) fn words(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeWord> {
     let managed = |d: &DriverPlan| d.driver == Driver::Csi && d.mode == Mode::Managed;
     if !drivers.iter().any(managed) || facts.records.csi.version.is_none() {

@@ -1,4 +1,4 @@
-//! Load balancers and routes in NSX, as the cloud controller is told of them.
+//! NSX load balancers and routes in the configuration of the cloud controller.
 
 use api::vdo_config::{Nsx, NsxLoadBalancer, NsxLoadBalancerClass};
 use driver_config::cpi::{CpiConfig, LoadBalancer, LoadBalancerClass, Nsxt};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::names;
 
-/// Writes what is asked for into the configuration. Credentials stay in the Secret that is named.
+/// Writes the NSX settings into the configuration. The credentials stay in the Secret that the spec names.
 pub(super) fn tell(config: &mut CpiConfig, nsx: &Nsx) {
     config.nsxt = Nsxt {
         host: nsx.host.clone(),
@@ -25,7 +25,7 @@ pub(super) fn tell(config: &mut CpiConfig, nsx: &Nsx) {
 }
 
 fn load_balancer(desired: &NsxLoadBalancer) -> LoadBalancer {
-    // As it is written in the object: `SMALL`, `MEDIUM` and so on.
+    // The value as in the spec: `SMALL`, `MEDIUM` and so on.
     let size = desired.size.map(|size| json!(size).as_str().unwrap_or_default().to_owned());
     let class = NsxLoadBalancerClass {
         name: String::new(),
@@ -57,7 +57,7 @@ fn class_of(desired: &NsxLoadBalancerClass) -> LoadBalancerClass {
     }
 }
 
-/// A profile is given by its path or by its name.
+/// The spec gives a profile by its path or by its name. Returns the path and the name.
 fn path_or_name(profile: Option<&str>) -> (String, String) {
     let profile = profile.unwrap_or_default().to_owned();
     if profile.starts_with('/') { (profile, String::new()) } else { (String::new(), profile) }

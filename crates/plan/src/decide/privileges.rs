@@ -1,4 +1,4 @@
-//! Whether another vCenter user may do what the driver that gets it needs.
+//! Whether a new vCenter user has the privileges that the driver needs.
 
 use api::{
     Finding, Severity,
@@ -13,9 +13,9 @@ use crate::{
     record::Record,
 };
 
-/// Another user is not handed to a driver before vCenter was asked what that user may do, and lacks
-/// nothing the driver needs. A new password of the same user changes no privilege and does not wait:
-/// the one before may not be good any more.
+/// VDO hands a different user to a driver only after vCenter has reported the privileges of that user, and
+/// the user lacks none that the driver needs. A new password of the same user changes no privilege and does
+/// not wait, because the old password can be invalid already.
 pub(super) fn are_there(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -23,7 +23,7 @@ pub(super) fn are_there(
     configuration: &Configuration,
     plan: &mut DriverPlan,
 ) -> bool {
-    // Records of early releases name no user; an adopted driver has no configuration of ours yet.
+    // Records of early releases contain no user. An adopted driver has no configuration of VDO yet.
     let unsaid = record.users.is_empty() && record.configuration.is_some();
     let same = unsaid || record.users == configuration.users;
     if record.version.is_none() || same || !configuration.changes_settings(facts, record) {

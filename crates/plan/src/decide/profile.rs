@@ -1,4 +1,4 @@
-//! What the cluster and the wishes of its admin look like to a manifest.
+//! The profile of the cluster and of the spec, from which a manifest is rendered.
 
 use catalog::{
     Rewrite,
@@ -83,13 +83,13 @@ fn placement(facts: &Facts) -> profile::Placement {
     profile::Placement { nodes: u32::try_from(count).unwrap_or(u32::MAX), labels, taints }
 }
 
-/// Whether a taint says what a node is for.
+/// Whether a taint marks the role of a node.
 fn is_role(key: &str) -> bool {
     key.starts_with("node-role.kubernetes.io/") || key == "CriticalAddonsOnly"
 }
 
-/// Whether a taint is there to stay: every node of the control plane has it, and nobody puts it there
-/// for a while only. One that comes and goes would restart the controllers each time.
+/// Whether a taint is permanent: every control plane node has it, and no component sets it only temporarily.
+/// A temporary taint would restart the controllers each time it comes and goes.
 fn is_lasting(taint: &(String, String), control: &[&Node]) -> bool {
     const PASSING: [&str; 7] = [
         "node.kubernetes.io/",

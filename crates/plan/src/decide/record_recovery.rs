@@ -1,8 +1,8 @@
-//! A record that is lost: what runs carries our label, and nothing is written down about it.
+//! A lost record: a driver with the label of VDO runs, and no record lists it.
 //!
-//! Taken for a first install it would be rendered anew under the names releases have, beside what
-//! runs under others, at whatever release is newest, perhaps with another identity in CNS. So the
-//! record is made from what runs before anything else happens, or nothing happens.
+//! If VDO treated this as a first install, it would render the newest release under the default names next to
+//! the running driver, which can have other names, and perhaps with another cluster id in CNS. So VDO first
+//! restores the record from the running driver. If it cannot, it does nothing.
 
 use api::finding::{Finding, Subject, codes};
 use catalog::Driver;
@@ -19,7 +19,7 @@ use crate::{
     record::{Build, Record, record_name},
 };
 
-/// The parts of a driver that are ours and stand in no record.
+/// The workloads of a driver that carry the label of VDO and that no record lists.
 pub(super) fn parts<'a>(
     facts: &'a Facts,
     driver: Driver,
@@ -36,7 +36,7 @@ pub(super) fn parts<'a>(
         .collect()
 }
 
-/// The record of what runs, or why it cannot be told.
+/// The record of the running driver, or the reason why VDO cannot restore it.
 pub(super) fn found_again(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -65,7 +65,7 @@ pub(super) fn found_again(
         objects: parts.iter().map(|(id, _)| (*id).clone()).collect(),
         ..record.clone()
     };
-    // Under the names releases have, unless it was adopted under others.
+    // The names are those of the release, unless VDO adopted the driver under others.
     for names in [None, Some(adoption::kept(desired.driver, parts)?)] {
         let mut made = Record { names, ..base.clone() };
         let configuration = Configuration::make(facts, desired, &made, &build, Look::Real)
@@ -81,7 +81,7 @@ pub(super) fn found_again(
     Err(format!("what runs is not made of the parts of release {version}"))
 }
 
-/// Whether a workload is the one that would be applied: by its name, its pods and its settings.
+/// Whether a workload is the one that VDO would apply: by its name, its pod selector and its settings.
 fn is_part(configuration: &Configuration, id: &ObjectId, workload: &Workload) -> bool {
     let object = configuration.objects.iter().find(|object| ObjectId::of(object) == *id);
     let reads_it = |name: &String| {
@@ -94,7 +94,7 @@ fn is_part(configuration: &Configuration, id: &ObjectId, workload: &Workload) ->
     })
 }
 
-/// Whether a driver of ours runs that is not on record: the record is made anew from it, first.
+/// Whether a driver of VDO runs without a record. VDO then restores the record before anything else.
 pub(super) fn is_lost(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -121,7 +121,7 @@ pub(super) fn is_lost(
     true
 }
 
-/// What was written down cannot be relied upon.
+/// The finding that VDO cannot rely on the record.
 pub(super) fn doubtful(facts: &Facts, driver: Driver, why: &str) -> Finding {
     let record = record_name(driver);
     codes::RECORD_DOUBTFUL

@@ -1,4 +1,4 @@
-//! The record of a driver: what is written into it before anything is applied, and once it is healthy.
+//! The record of a driver: the state before VDO applies anything, and the state once the driver is healthy.
 
 use super::{configuration::Configuration, kept_releases, removal, rollback, rollout, zones};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     record::{Build, Record},
 };
 
-/// The record that must be written before anything of this target is applied; none if it stands.
+/// The record that VDO must write before it applies this target; none if the current record is up to date.
 pub(super) fn recorded(
     facts: &Facts,
     record: &Record,
@@ -52,14 +52,15 @@ pub(super) fn recorded(
         next.generation = facts.generation();
         next.healthy = false;
     } else if !record.healthy {
-        // The wish changed in something else: this release is still what it asks for.
+        // Something else in the spec changed: it still asks for this release.
         next.generation = facts.generation();
     }
     next.releases = kept_releases::of(facts, &next, configuration);
     (next != *record).then_some(next)
 }
 
-/// The record of a release that became healthy: there is no way back any more, and none is needed.
+/// The record of a release that became healthy. It keeps no previous release, because a rollback is no longer
+/// needed.
 pub(super) fn healthy(record: &Record) -> Record {
     Record {
         healthy: true,
@@ -70,8 +71,8 @@ pub(super) fn healthy(record: &Record) -> Record {
     }
 }
 
-/// What is left once everything is applied and healthy: say so in the record, then prune what the
-/// new release does not have.
+/// The action after everything is applied and healthy: mark the record as healthy, then prune the objects
+/// that the new release does not have.
 pub(super) fn finish(facts: &Facts, record: &Record, configuration: &Configuration) -> Next {
     if !record.healthy {
         return Next::Record(Box::new(healthy(record)));
@@ -92,8 +93,8 @@ pub(super) fn finish(facts: &Facts, record: &Record, configuration: &Configurati
     Next::Record(Box::new(Record { objects, ..record.clone() }))
 }
 
-/// What was made by another build and is the same with this one is from now on by this one: only what
-/// this one changes by itself has to wait for a window.
+/// Assigns the configuration to this build if it renders the same as the earlier one. Only changes that this
+/// build introduces have to wait for a maintenance window.
 fn confirmed(record: &Record, configuration: &Configuration) -> Next {
     let same = record.origin.as_ref().is_some_and(|o| o.build == configuration.origin.build);
     if same {

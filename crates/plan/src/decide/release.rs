@@ -1,4 +1,4 @@
-//! Which release of a driver to work on now.
+//! The release of a driver to work on now.
 
 use api::{
     finding::{Finding, Severity, codes},
@@ -24,20 +24,19 @@ use crate::{
     record::{Build, Record},
 };
 
-/// The outcome.
 pub(super) struct Choice {
-    /// What the catalog says.
+    /// The decision of the catalog.
     pub(super) decision: Decision,
     /// The release to work on now; none if nothing runs and nothing fits.
     pub(super) target: Option<Build>,
     /// The release that will run in the end.
     pub(super) goal: Option<Build>,
-    /// What a change waits for, if it waits.
+    /// The reason why a change waits, if it waits.
     pub(super) held: Option<String>,
 }
 
-/// Chooses: the next hop of an upgrade, the one that runs if that is to stay, or the one before it
-/// if the last hop did not become healthy.
+/// Chooses the next hop of an upgrade, the running release if it should stay, or the previous release if the
+/// last hop did not become healthy.
 pub(super) fn of(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -59,7 +58,7 @@ pub(super) fn of(
         Action::Nothing => None,
         Action::Change(path) => path.hops.first().map(|hop| of(&hop.to)),
     };
-    // Another maker's release is a change too, although for the catalog it is a first install.
+    // A release of another implementation is a change too, although the catalog treats it as a first install.
     let changes = settled(facts, record).is_some() && !matches!(decision.action, Action::Keep(_));
     let mut target = next.or_else(|| running.clone());
     if changes && target != running {
@@ -91,14 +90,14 @@ fn parsed(text: Option<&str>) -> Option<Version> {
     text.and_then(|text| Version::parse(text.trim_start_matches('v')).ok())
 }
 
-/// What a change has to wait for before it may begin.
+/// The reason why a change must wait before it can begin.
 fn hold(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     before: Option<&DriverPlan>,
     notes: &mut Notes,
 ) -> Option<String> {
-    // The cloud controller goes first, and is seen to be healthy.
+    // VDO changes the cloud controller first, and waits until it is healthy.
     let under_way =
         before.filter(|cpi| matches!(cpi.next, Next::Record(_) | Next::Apply(_) | Next::Wait));
     if desired.driver == Driver::Csi && under_way.is_some() {
@@ -107,7 +106,7 @@ fn hold(
     window(facts, notes)
 }
 
-/// What the maintenance window says: none if there is none, or it is open.
+/// The reason to wait for the maintenance window; none if there is no window, or if it is open.
 pub(super) fn window(facts: &Facts, notes: &mut Notes) -> Option<String> {
     let window = facts.config.spec.upgrades.as_ref()?.window.as_ref()?;
     match window::of(window, facts.now) {
@@ -123,12 +122,13 @@ pub(super) fn window(facts: &Facts, notes: &mut Notes) -> Option<String> {
     }
 }
 
-/// What runs, as far as it binds anybody: what never became healthy does not once the wish has changed.
+/// The running release, as far as it limits the choice. A release that never became healthy does not, once
+/// the spec has changed.
 fn settled(facts: &Facts, record: &Record) -> Option<Build> {
     if record.healthy || record.generation == facts.generation() {
         record.running()
     } else {
-        // On the way back, what is gone back to is what ran before, and was healthy then.
+        // During a rollback, the target is the release that ran before and was healthy then.
         let back = record.running().filter(|_| record.rejected.is_some());
         record.before().or(back)
     }
@@ -156,7 +156,7 @@ fn decision(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Deci
         rewrite: profile::rewrite(facts),
         today: Some(facts.now.to_zoned(jiff::tz::TimeZone::UTC).date()),
     };
-    // Versions of two makers cannot be compared: what the other made is no older and no newer.
+    // The versions of two implementations cannot be compared: neither is older or newer than the other.
     let installed = settled(facts, record)
         .filter(|build| build.implementation == desired.implementation())
         .map(|build| build.version);
@@ -198,7 +198,7 @@ fn approval(driver: Driver, version: &Version) -> String {
     format!("kubectl annotate vdoconfig --all {}={version} --overwrite", annotation(driver))
 }
 
-/// What stands in the way of the release one would expect.
+/// The finding about the reason why the expected release cannot run.
 fn finding(
     facts: &Facts,
     desired: &DesiredDriver<'_>,

@@ -1,4 +1,4 @@
-//! Taking a driver away.
+//! The removal of a driver.
 
 use api::finding::{Subject, codes};
 use catalog::Driver;
@@ -38,8 +38,8 @@ pub fn is_deleted(facts: &Facts, driver: Driver, id: &ObjectId) -> bool {
     !is_kept(&id.kind) && !other.contains(id)
 }
 
-/// What is to be done so that these objects, which are wanted no more, are gone; nothing if they are.
-/// Kinds that are kept stay, and so does what the other driver needs.
+/// The next action to delete these objects, which the driver does not need any more; `Nothing` if they are
+/// gone. VDO keeps objects of the kept kinds and objects that the other driver needs.
 pub(super) fn remove<'a>(
     facts: &Facts,
     driver: Driver,
@@ -57,7 +57,7 @@ pub(super) fn remove<'a>(
     }
 }
 
-/// Removes what stands in the record, unless volumes of the driver are attached.
+/// Removes the objects in the record, unless volumes of the driver are attached.
 pub(super) fn decide(facts: &Facts, record: &Record, plan: &mut DriverPlan, notes: &mut Notes) {
     if plan.driver == Driver::Csi && !facts.attached.is_empty() && !record.objects.is_empty() {
         let all: Vec<&(String, String)> = facts.attached.iter().collect();
@@ -77,7 +77,7 @@ pub(super) fn decide(facts: &Facts, record: &Record, plan: &mut DriverPlan, note
         });
         return;
     }
-    // The cluster-id outlives the driver: volumes that stay are known by it.
+    // The cluster id outlives the driver, because the remaining volumes are registered under it.
     let empty = Record {
         cluster: record.cluster.clone(),
         cluster_id: record.cluster_id.clone(),
@@ -89,7 +89,7 @@ pub(super) fn decide(facts: &Facts, record: &Record, plan: &mut DriverPlan, note
     }
 }
 
-/// Nothing is taken away from volumes that are attached.
+/// VDO removes nothing while volumes are attached.
 pub(super) fn refuse(attached: &[&(String, String)], plan: &mut DriverPlan, notes: &mut Notes) {
     let shown = attached.iter().take(5);
     let shown: Vec<String> = shown.map(|(volume, node)| format!("{volume} on {node}")).collect();

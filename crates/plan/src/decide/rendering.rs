@@ -1,9 +1,9 @@
-//! The same release, rendered otherwise: by a newer VDO, or from a newer catalog.
+//! The same release, rendered differently by a newer VDO or from a newer catalog.
 //!
-//! Nobody asked for that, so it waits for the maintenance window, or where there is none for the next
-//! change that somebody does ask for: an upgrade of VDO leaves the drivers untouched. Until then every
-//! object that would change stays as it is; what is as it should be is still repaired, and Secrets
-//! are written, since credentials do not wait.
+//! Nobody asked for such a change. So it waits for the maintenance window or, without a window, for the next
+//! requested change: an upgrade of VDO leaves the drivers untouched. Until then, every object that would
+//! change stays as it is. VDO still repairs all other objects, and writes Secrets, because credentials do not
+//! wait.
 
 use api::VDOConfigSpec;
 use catalog::{
@@ -25,20 +25,20 @@ use crate::{
     record::{Build, Origin, Record},
 };
 
-/// From what a configuration is made.
+/// The origin of a configuration.
 pub(super) fn origin(facts: &Facts, desired: &DesiredDriver<'_>, settings: String) -> Origin {
     let VDOConfigSpec { cloud_provider, storage_provider, images, .. } = &facts.config.spec;
     let mut section = match desired.driver {
         Driver::Cpi => json!(cloud_provider),
         Driver::Csi => json!(storage_provider),
     };
-    // Which release runs is asked elsewhere.
+    // The choice of the release happens elsewhere.
     if let Some(fields) = section.as_object_mut() {
         fields.remove("version");
     }
     let topology = facts.config.spec.topology_categories();
-    // Nodes that come are not asked for in words, and get what they need all the same. How many there are
-    // counts only as far as there are more controllers for them.
+    // New nodes get what they need although no spec asks for them. Their number counts only up to
+    // `MOST_CONTROLLERS`, because further nodes get no further controllers.
     let Profile { windows_nodes, kubelet_path, placement, .. } = profile::of(facts);
     let taints = placement.taints.iter().map(|taint| json!([taint.key, taint.effect]));
     let taints: Vec<Value> = taints.collect();
@@ -51,7 +51,7 @@ pub(super) fn origin(facts: &Facts, desired: &DesiredDriver<'_>, settings: Strin
     }
 }
 
-/// What the new rendering waits for; none if there is none, or it need not wait.
+/// The reason why a new rendering waits; none if there is no new rendering, or if it need not wait.
 pub(super) fn hold(
     facts: &Facts,
     record: &Record,
@@ -77,7 +77,7 @@ pub(super) fn hold(
     Some(format!("this VDO renders {} otherwise: {why}", target.version))
 }
 
-/// Whether an object is left as it is while a new rendering waits.
+/// Whether an object stays as it is while a new rendering waits.
 pub(super) fn is_left(facts: &Facts, record: &Record, object: &Object) -> bool {
     let id = ObjectId::of(object);
     let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str();

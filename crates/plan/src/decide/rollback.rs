@@ -1,17 +1,17 @@
-//! The rollback rule: when an upgrade is given up, which release runs then, and when the release that failed may be
-//! tried again.
+//! The rollback rule: when VDO gives up an upgrade, which release runs then, and when VDO can try the failed release
+//! again.
 //!
 //! ```text
-//!   upgrade ─► healthy in time ───────────────────────────────────► done, no way back is kept
+//!   upgrade ─► healthy in time ───────────────────────────────────► done, the record keeps no previous release
 //!      │
-//!      └─► a pod does not run, or the API server refuses an object,
-//!          and nothing became better for the rollout timeout ─► previous release ─► rejected until spec,
-//!                                                                                  approval or catalog change
+//!      └─► a pod does not run, or the API server rejects an object,
+//!          and nothing improved within the rollout timeout ─► previous release ─► rejected until spec,
+//!                                                                                approval or catalog change
 //! ```
 //!
-//! Time alone condemns nothing. VDO rolls back a release when a pod of it does not run, or the API server
-//! refuses it, and nothing became better before the timeout. An operator or a vCenter that was unreachable, and a
-//! large cluster with slow registries, are no fault of a release.
+//! A timeout alone does not cause a rollback. VDO rolls back a release when one of its pods does not run or the API
+//! server rejects an object, and nothing improved before the timeout. A release is not at fault when the operator or a
+//! vCenter was unreachable, or when a large cluster has slow registries.
 
 use api::finding::{Finding, codes};
 use catalog::Driver;
@@ -31,18 +31,18 @@ use crate::{
     record::{Build, Progress, Record, Rejected},
 };
 
-/// Whether a change to `target` is a rollback. Nothing that could stop an upgrade stops it.
+/// Whether a change to `target` is a rollback. Conditions that stop an upgrade do not stop a rollback.
 pub(super) fn is_rollback(record: &Record, target: &Build) -> bool {
     record.before().as_ref() == Some(target)
 }
 
-/// Whether a release was given up, and the one before it is not healthy yet.
+/// Whether VDO gave up a release, and the previous release is not healthy yet.
 pub(crate) fn is_under_way(record: &Record) -> bool {
     record.rejected.is_some() && record.previous.is_none() && !record.healthy
 }
 
-/// What is to run while the last hop is not healthy yet: itself, or the release before it once it is
-/// given up. None if no hop is under way, or if somebody changed the wish meanwhile.
+/// The release that should run while the last upgrade is not healthy yet: the new release, or the previous
+/// one after VDO gives up. None if no upgrade is in progress, or if the spec changed meanwhile.
 pub(super) fn unfinished(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -65,8 +65,8 @@ pub(super) fn unfinished(
     Some(if stuck { previous } else { running })
 }
 
-/// The record of a hop that comes on, or that nothing but time is in the way of: patience begins anew.
-/// It is not written for every pod.
+/// The record with new progress: the timeout starts again because more pods run, or because nothing but time
+/// stops the upgrade. VDO does not write it for every pod.
 pub(super) fn extended(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -89,25 +89,25 @@ pub(super) fn extended(
     (risen || idle).then(|| Record { progress, ..record.clone() })
 }
 
-/// So often within the time of patience progress is written down.
+/// The maximum number of times that VDO records progress within the timeout.
 const MARKS: i32 = 4;
 
-/// When patience is over. It is counted from the last progress, and an operator or a vCenter that has
-/// just come back gives the pods time to notice.
+/// The end of the timeout. It counts from the last progress. If the operator or a vCenter has just come back,
+/// the pods get additional time to recover.
 fn over(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Option<Timestamp> {
     let vcenters = desired.vcenters.iter().filter_map(|name| facts.vcenters.get(*name));
     let back = vcenters.map(|vcenter| vcenter.since).fold(facts.started, Timestamp::max);
     Some((seen_at(record)? + facts.timeouts).max(back + facts.timeouts / 2))
 }
 
-/// When it was last seen to come on.
+/// The time of the last progress.
 fn seen_at(record: &Record) -> Option<Timestamp> {
     record.progress.map(|progress| progress.at).or(record.since)
 }
 
-/// Whether something of the release stands in its way: a pod of it that does not run, or an object
-/// that is refused before all of its pods do. What is not applied yet is no failure, and what is
-/// refused afterwards, as a storage class, is none of the release.
+/// Whether the release itself is stuck: one of its pods does not run, or the API server rejects an object
+/// before all of its pods run. Objects that are not applied yet are no failure. Objects rejected afterwards,
+/// such as a StorageClass, are not the fault of the release.
 fn is_stuck(facts: &Facts, driver: Driver, record: &Record) -> bool {
     let refused = facts.refused.get(&driver).is_some_and(|refusal| refusal.firm);
     let runs = |workload: &Workload| workload.version == record.version && is_fit(workload, record);
@@ -124,13 +124,13 @@ fn known(record: &Record) -> i32 {
     record.progress.map_or(0, |progress| progress.pods)
 }
 
-/// Pods of it that run.
+/// The number of its running pods.
 fn pods(facts: &Facts, driver: Driver, record: &Record) -> i32 {
     let current = applied(facts, driver, record).filter(|workload| workload.current);
     current.map(|workload| workload.available).sum()
 }
 
-/// The release that runs, as one that is rolled back.
+/// The running release as a rejected one, for a rollback.
 pub(super) fn rejection(facts: &Facts, driver: Driver, record: &Record) -> Option<Rejected> {
     Some(Rejected {
         version: record.version.clone()?,
@@ -142,7 +142,7 @@ pub(super) fn rejection(facts: &Facts, driver: Driver, record: &Record) -> Optio
     })
 }
 
-/// What is wrong with a release that did not become healthy.
+/// The reason why a release did not become healthy.
 fn trouble(facts: &Facts, driver: Driver) -> String {
     let mut all = facts.workloads.iter().filter(|(id, w)| w.driver == driver && facts.is_ours(id));
     let troubles = |(_, workload): (&ObjectId, &Workload)| workload.trouble.clone();
@@ -161,8 +161,8 @@ pub(super) fn rejected<'a>(
     (same && stands(facts, driver, rejected)).then_some(rejected)
 }
 
-/// Whether nothing has changed since a release was rolled back: neither the spec, nor the approval, nor
-/// what the catalog says of this very release. A catalog that does not have it says nothing new.
+/// Whether nothing has changed since VDO rolled back a release: neither the spec, nor the approval, nor the
+/// catalog entry of this very release. A catalog without the release does not count as a change.
 fn stands(facts: &Facts, driver: Driver, rejected: &Rejected) -> bool {
     let same = |known: &String| circumstances(facts, driver) == *known;
     let now = rejected.build().and_then(|build| entry(facts, driver, &build));
@@ -172,18 +172,18 @@ fn stands(facts: &Facts, driver: Driver, rejected: &Rejected) -> bool {
         && same_entry
 }
 
-/// Whether a release that was given up may be tried again, because something has changed since.
+/// Whether VDO can try a rejected release again, because something has changed since.
 pub(super) fn is_outdated(facts: &Facts, driver: Driver, record: &Record) -> bool {
     record.rejected.as_ref().is_some_and(|rejected| !stands(facts, driver, rejected))
 }
 
-/// The digest of what the catalog says of one release.
+/// The digest of the catalog entry of one release.
 fn entry(facts: &Facts, driver: Driver, build: &Build) -> Option<String> {
     let release = facts.catalog.find(driver, build.implementation, &build.version)?;
     Some(digest(&json!(release)))
 }
 
-/// What a release is wanted under, beside the spec: which one was approved.
+/// The approval under which VDO tries a release, in addition to the spec.
 fn circumstances(facts: &Facts, driver: Driver) -> String {
     let annotations = facts.config.metadata.annotations.as_ref();
     let approved = annotations.and_then(|all| all.get(release::annotation(driver)));

@@ -1,4 +1,4 @@
-//! A release on its way: which of its pods count, and how it passes nodes that are down.
+//! The rollout of a release: which of its pods count, and how it passes nodes that are down.
 
 use catalog::{Driver, manifest::Object};
 use serde_json::json;
@@ -10,8 +10,9 @@ use crate::{
     record::Record,
 };
 
-/// Whether a part of a release runs as well as its nodes allow: a pod on a node that was sick before
-/// the release came is no fault of the release, one whose node went down under it may be.
+/// Whether a workload of a release runs as well as its nodes allow. A release is not at fault for a pod on a
+/// node that was unhealthy before the rollout. It can be at fault for a node that went down after its pod
+/// started.
 pub(super) fn is_fit(workload: &Workload, record: &Record) -> bool {
     let suspects = suspects(workload, record);
     let lacks = workload.lacks() + suspects;
@@ -20,19 +21,19 @@ pub(super) fn is_fit(workload: &Workload, record: &Record) -> bool {
         || !record.healthy && workload.task == Task::Node && as_before
 }
 
-/// Pods whose node may have gone down because of them: of a release that takes the place of another, and can
-/// be taken back.
+/// The number of pods that can be the reason why their node went down. Only a release that replaces another
+/// one, and that VDO can roll back, has suspects.
 fn suspects(workload: &Workload, record: &Record) -> i32 {
     let hop = !record.healthy && record.before().is_some();
     if hop { workload.suspects() } else { 0 }
 }
 
-/// How many pods on nodes do not run.
+/// The number of node pods that do not run.
 pub(super) fn ailing(facts: &Facts, driver: Driver) -> i32 {
     ours(facts, driver).filter(|w| w.task == Task::Node).map(Workload::lacks).sum()
 }
 
-/// The workloads of ours that are of the release on record.
+/// The workloads of VDO at the version of the record.
 pub(super) fn applied<'a>(
     facts: &'a Facts,
     driver: Driver,
@@ -41,21 +42,21 @@ pub(super) fn applied<'a>(
     ours(facts, driver).filter(move |workload| workload.version == record.version)
 }
 
-/// The workloads of a driver that are ours.
+/// The workloads of a driver that belong to VDO.
 pub(super) fn ours(facts: &Facts, driver: Driver) -> impl Iterator<Item = &Workload> {
     let ours = facts.workloads.iter().filter(|(id, _)| facts.is_ours(id));
     ours.map(|(_, workload)| workload).filter(move |workload| workload.driver == driver)
 }
 
-/// Lets a rollout pass nodes that are down or sick. Kubernetes lets so many pods of a DaemonSet be
-/// unavailable at a time, and counts theirs among them: one dead node of ten would stop it for ever.
+/// Lets a rollout pass nodes that are down or unhealthy. Kubernetes counts their pods towards
+/// `maxUnavailable` of a DaemonSet, so one dead node of ten would stop the rollout forever.
 pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Object]) {
     for object in objects.iter_mut().filter(|object| object.kind() == "DaemonSet") {
         let workload = facts.workloads.get(&ObjectId::of(object));
         let Some(workload) = workload else { continue };
-        // Nodes that go down as the rollout comes to them are what it is to stop at.
+        // The rollout must stop at nodes that go down when it reaches them.
         let dead = workload.unreachable - suspects(workload, record);
-        // A release that is healthy is rolled out once more when its settings are others.
+        // VDO rolls out a healthy release once more when its settings change.
         let passed = match record.healthy {
             true if workload.rolled_out => 0,
             true => dead,

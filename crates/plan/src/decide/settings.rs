@@ -1,4 +1,4 @@
-//! What the drivers' pods read: ConfigMaps and Secrets made from the spec and from proven
+//! The ConfigMaps and Secrets that the drivers' pods read. VDO renders them from the spec and from verified
 //! credentials.
 
 use std::collections::BTreeMap;
@@ -21,21 +21,21 @@ use crate::{
     names,
 };
 
-/// Whether passwords are shown, or something in their place: digests stand in annotations that many
-/// may read, and nobody shall guess a password from one.
+/// How to render passwords. Many users can read the annotations that contain digests, and nobody must be able
+/// to guess a password from a digest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// As the driver reads them.
+    /// The passwords, as the driver reads them.
     Real,
-    /// What stands for them, and changes when they do. Only for digests on the Secrets themselves.
+    /// Versions in place of the passwords, which change with them. Only for digests on the Secrets
+    /// themselves.
     Masked,
     /// The users without their passwords.
     Named,
-    /// Nothing of either.
+    /// Neither users nor passwords.
     Hidden,
 }
 
-/// Why settings cannot be made.
 #[derive(Debug, Snafu)]
 pub(super) enum Error {
     #[snafu(display("{source}"))]
@@ -44,7 +44,6 @@ pub(super) enum Error {
     Unproven { vcenter: String },
 }
 
-/// The settings of one driver.
 pub(super) fn of(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -58,8 +57,8 @@ pub(super) fn of(
     }
 }
 
-/// Copies of the Secrets to pull images with, where the driver's pods look for them. Those that are
-/// not beside the operator are taken to be there already.
+/// Copies of the image pull Secrets for the namespace of the driver's pods. VDO assumes that a Secret that is
+/// not in the operator's namespace is already there.
 pub(super) fn pull_secrets(facts: &Facts, namespace: &str, look: Look) -> Vec<Value> {
     if namespace == facts.home {
         return Vec::new();
@@ -78,7 +77,7 @@ pub(super) fn pull_secrets(facts: &Facts, namespace: &str, look: Look) -> Vec<Va
     copies.collect()
 }
 
-/// One vCenter as a driver is told of it.
+/// One vCenter in the configuration of a driver.
 struct Entry<'a> {
     host: String,
     port: Option<u16>,
@@ -88,7 +87,7 @@ struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// The key under which its certificates stand beside the configuration.
+    /// The key of its certificates, next to the configuration.
     fn ca_key(&self) -> Option<String> {
         let legal = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
         let name: String = self.host.chars().map(legal).collect();
@@ -109,7 +108,7 @@ impl Entry<'_> {
     }
 }
 
-/// The vCenters of a wish. Every one of them must be verified: what is not proven is not rendered.
+/// The desired vCenters. Every one of them must be verified: VDO renders no unverified credentials.
 fn entries<'a>(
     facts: &'a Facts,
     desired: &DesiredDriver<'_>,
@@ -139,7 +138,6 @@ fn entries<'a>(
     Ok(entries)
 }
 
-/// A Secret with this data.
 pub(super) fn secret(kind: &str, name: &str, namespace: &str, data: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": kind,
@@ -148,7 +146,8 @@ pub(super) fn secret(kind: &str, name: &str, namespace: &str, data: &Value) -> V
     })
 }
 
-/// Data of a Secret, so that a key that is no longer wanted also goes.
+/// The data of a Secret. VDO writes `data` and not `stringData`, so that an apply also removes keys that are
+/// no longer desired.
 pub(super) fn secret_data<'a>(
     texts: impl IntoIterator<Item = (String, &'a str)>,
 ) -> BTreeMap<String, Value> {
@@ -158,7 +157,7 @@ pub(super) fn secret_data<'a>(
     encoded.collect()
 }
 
-/// The cloud controller's ConfigMap and Secret.
+/// The ConfigMap and the Secret of the cloud controller.
 fn cpi_settings(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -229,7 +228,7 @@ fn labels_and_addresses(config: &mut CpiConfig, cloud: &CloudProvider) {
     config.global.ip_family = families.collect();
 }
 
-/// The storage driver's Secret.
+/// The Secret of the storage driver.
 fn csi_settings(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -238,7 +237,7 @@ fn csi_settings(
     look: Look,
 ) -> Result<Vec<Value>, Error> {
     let mut config = CsiConfig::default();
-    // The driver refuses to start when it is told an identity and has one of its own.
+    // The driver refuses to start if its configuration contains a cluster id and it has its own.
     if let Some(cluster_id) = cluster_id.filter(|id| !id.kept_by_driver) {
         cluster_id.id.clone_into(&mut config.global.cluster_id);
     }
@@ -270,7 +269,7 @@ fn csi_settings(
     Ok(vec![secret("Opaque", name, namespace, &json!(data))])
 }
 
-/// What an admin may say about volumes beyond where they are.
+/// The options of the spec for volumes, except for their placement.
 fn storage_options(config: &mut CsiConfig, storage: &StorageProvider) {
     let number = |value: Option<i32>| value.and_then(|value| u32::try_from(value).ok());
     if let Some(distribution) = &storage.cluster_distribution {

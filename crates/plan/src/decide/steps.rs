@@ -1,4 +1,4 @@
-//! The steps of an install, and how far each one is.
+//! The steps of an installation, and their progress.
 
 use catalog::manifest::{Object, Stage};
 
@@ -11,12 +11,12 @@ use crate::{
     record::Record,
 };
 
-/// The step that is under way now.
+/// A step in progress.
 pub(super) fn waiting(title: &str, message: Option<String>) -> Step {
     Step { title: title.into(), state: StepState::Running, message }
 }
 
-/// The stages that are applied together, and what they are called. Each is gated by the one before.
+/// The stages that VDO applies together, with their title. Each group waits for the one before.
 const GROUPS: [(&str, &[Stage]); 6] = [
     ("Namespaces and definitions", &[Stage::Namespaces, Stage::Definitions]),
     ("Accounts, permissions and configuration", &[Stage::Access, Stage::Settings]),
@@ -26,12 +26,12 @@ const GROUPS: [(&str, &[Stage]); 6] = [
     (STORAGE_CLASSES, &[]),
 ];
 
-/// Last, when there is a driver to serve them: what a class says cannot be changed later, and a class
-/// the API server refuses must not hold up the driver.
+/// The last group, when a driver can serve the classes. A class cannot be changed later, and a class that the
+/// API server rejects must not delay the driver.
 const STORAGE_CLASSES: &str = "Storage classes";
 
-/// All steps, and the next thing to do. With a record the rendering waits: what it would change stays
-/// as it is.
+/// All steps, and the next action. With `waits`, a new rendering waits: objects that it would change stay as
+/// they are.
 pub(super) fn of(
     facts: &Facts,
     record: &Record,
@@ -59,7 +59,7 @@ pub(super) fn of(
     (steps, next)
 }
 
-/// Whether the driver itself is all there: what is left are classes, if anything.
+/// Whether the driver itself is complete. Only classes can be left.
 pub(super) fn driver_is_done(steps: &[Step]) -> bool {
     steps.iter().all(|step| step.state == StepState::Done || step.title == STORAGE_CLASSES)
 }
@@ -73,7 +73,7 @@ fn step(title: &str, state: StepState, message: Option<String>) -> Step {
     Step { title: title.into(), state, message }
 }
 
-/// How far one group of objects is.
+/// The progress of one group of objects.
 fn look(
     facts: &Facts,
     record: &Record,
@@ -99,10 +99,11 @@ fn look(
     (StepState::Running, Some(waits.join("; ")), Some(Next::Wait))
 }
 
-/// What a workload waits for, in words; none if it runs as it should.
+/// The reason why a workload is not ready, as text; none if it is.
 fn waits_for(facts: &Facts, record: &Record, object: &Object) -> Option<String> {
     let (id, name) = (ObjectId::of(object), object.name());
-    // Health comes by another watch than what was applied, and may be that of the release before.
+    // The health comes from a different watch than the applied object, and can belong to the previous
+    // release.
     let applied = facts.objects.get(&id).map(|seen| seen.mark.as_str());
     let workload = facts.workloads.get(&id).filter(|w| applied == Some(w.mark.as_str()));
     let Some(workload) = workload else { return Some(format!("{name}: starting")) };
@@ -114,7 +115,7 @@ fn waits_for(facts: &Facts, record: &Record, object: &Object) -> Option<String> 
     Some(format!("{name}: {available} of {wanted} pods are ready ({why})"))
 }
 
-/// Whether an object stands as it should, as far as we know.
+/// Whether an object is as desired, as far as VDO knows.
 pub(super) fn is_applied(facts: &Facts, object: &Object) -> bool {
     let id = ObjectId::of(object);
     let digest = object.0.pointer("/metadata/annotations").and_then(|a| a[names::DIGEST].as_str());

@@ -1,4 +1,4 @@
-//! What an admin may want beside the storage driver: StorageClasses, and a class of snapshots.
+//! StorageClasses and the VolumeSnapshotClass that an admin can ask for in addition to the storage driver.
 
 use api::vdo_config::{BindingMode, ReclaimPolicy, StorageClassSpec};
 use catalog::Driver;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{desired::DesiredDriver, profile};
 use crate::{facts::Facts, names};
 
-/// The objects asked for; none for the cloud controller.
+/// The desired classes; none for the cloud controller.
 pub(super) fn of(facts: &Facts, desired: &DesiredDriver<'_>) -> Vec<Value> {
     let storage =
         facts.config.spec.storage_provider.as_ref().filter(|_| desired.driver == Driver::Csi);
@@ -17,7 +17,7 @@ pub(super) fn of(facts: &Facts, desired: &DesiredDriver<'_>) -> Vec<Value> {
     classes.chain(snapshots.then(snapshot_class)).collect()
 }
 
-/// What a VolumeSnapshot names to be taken by this driver.
+/// The class that a VolumeSnapshot names to use this driver.
 fn snapshot_class() -> Value {
     json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
@@ -38,7 +38,8 @@ fn storage_class(class: &StorageClassSpec, zones: bool) -> Value {
     if let Some(fs_type) = class.fs_type {
         parameters.insert("csi.storage.k8s.io/fstype".into(), json!(fs_type));
     }
-    // With zones a volume is made where its pod goes, not the other way round.
+    // With zones, Kubernetes must choose the node of the pod first, and the driver then creates the volume
+    // there.
     let binding = class.binding_mode.unwrap_or(if zones {
         BindingMode::WaitForFirstConsumer
     } else {

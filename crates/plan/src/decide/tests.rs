@@ -1,4 +1,4 @@
-//! The rules, each by its name, against a world that does what a plan says.
+//! One test for each rule, in a simulated cluster that carries out the plan.
 
 mod adopting;
 mod changing;
@@ -39,18 +39,18 @@ use crate::{
 
 const NEWEST_CSI: &str = "3.7.3";
 
-/// A cluster of three nodes and one vCenter, in which what a plan says comes true.
+/// A simulated cluster of three nodes and one vCenter that carries out the plan.
 #[derive(Clone)]
 struct World {
     facts: Facts,
     /// Releases whose pods crash.
     broken: Vec<String>,
-    /// What was done, in order: `record`, `apply KIND NAME`, `delete KIND NAME`.
+    /// The actions in order: `record`, `apply KIND NAME`, `delete KIND NAME`.
     done: Vec<String>,
 }
 
 impl World {
-    /// Both drivers are wanted, nothing is there yet.
+    /// The spec asks for both drivers, and the cluster is empty.
     fn new() -> Self {
         Self::with_spec(&json!({
             "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
@@ -87,7 +87,7 @@ impl World {
             driver_secrets: BTreeMap::new(),
             home: api::NAMESPACE.into(),
             allowed_namespaces: names::USUAL_NAMESPACES.map(str::to_owned).into(),
-            // Drivers may have any name; one test takes that away.
+            // Drivers can have any name here; one test removes this permission.
             open_namespaces: names::USUAL_NAMESPACES.map(str::to_owned).into(),
             started: jiff::Timestamp::UNIX_EPOCH,
             health: crate::facts::Health { tags_are_known: true, ..Default::default() },
@@ -118,7 +118,7 @@ impl World {
         self.facts.record(driver)
     }
 
-    /// Changes the wish, as an admin does.
+    /// Changes the spec, as an admin does.
     fn desired(&mut self, change: impl FnOnce(&mut VDOConfig)) {
         let config = Arc::make_mut(&mut self.facts.config);
         change(config);
@@ -138,7 +138,7 @@ impl World {
         self.facts.now += time;
     }
 
-    /// Does what the plan says until it says nothing more.
+    /// Carries out the plan until it has no further action.
     fn settle(&mut self) {
         for _ in 0..200 {
             if !self.step() {
@@ -148,7 +148,7 @@ impl World {
         panic!("never comes to rest: {:#?}", self.done);
     }
 
-    /// Does one thing of each driver; whether there was one.
+    /// Carries out one action of each driver. Returns whether there was one.
     fn step(&mut self) -> bool {
         let plan = self.plan();
         let mut something = false;
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// What the driver reads its passwords from.
+    /// Keeps the Secret from which the driver reads its passwords.
     fn keep_secret(&mut self, driver: Driver, object: &catalog::manifest::Object) {
         let own = match driver {
             Driver::Cpi => names::CPI_SECRET,
@@ -245,13 +245,13 @@ impl World {
         self.facts.driver_secrets.insert(driver, kept);
     }
 
-    /// Whether a driver's Secret has this password now.
+    /// Whether a driver's Secret contains this password.
     fn has_password(&self, driver: Driver, password: &str) -> bool {
         let secret = &self.facts.driver_secrets[&driver];
         secret.data.values().any(|text| text.expose().contains(password))
     }
 
-    /// A new password of the same user, which vCenter accepts.
+    /// Sets a new password of the same user, which vCenter accepts.
     fn rotate(&mut self, vcenter: &str, password: &str) {
         self.pass(SignedDuration::from_secs(1));
         let vcenter = self.facts.vcenters.get_mut(vcenter).unwrap();
@@ -263,7 +263,7 @@ impl World {
         self.plan().findings.into_iter().map(|finding| finding.code).collect()
     }
 
-    /// The content of a Secret or ConfigMap that is applied next, as text.
+    /// The content of the Secrets and ConfigMaps that VDO applies next, as text.
     fn rendered(&self) -> String {
         let plan = self.plan();
         let applied = plan.drivers.into_iter().filter_map(|driver| match driver.next {
@@ -274,25 +274,24 @@ impl World {
     }
 }
 
-/// The labels a workload selects its pods by.
+/// The labels of a workload's pod selector.
 fn selector(workload: &catalog::manifest::Object) -> BTreeMap<String, String> {
     serde_json::from_value(workload.0["spec"]["selector"]["matchLabels"].clone()).unwrap()
 }
 
-/// How a workload is made.
 fn made(workload: &catalog::manifest::Object) -> Make {
     let template = serde_json::from_value(workload.0["spec"]["template"].clone()).unwrap();
     Make::of(&ObjectMeta::default(), Some(&template))
 }
 
-/// Whose driver a workload runs.
+/// The implementation that a workload runs.
 fn made_by(workload: &catalog::manifest::Object) -> Implementation {
     let image = workload.0.pointer("/spec/template/spec/containers/0/image");
     let image: catalog::Image = image.unwrap().as_str().unwrap().parse().unwrap();
     Implementation::of_image(&image.name)
 }
 
-/// An object as text, what is base64 in it decoded.
+/// An object as text, with base64 data decoded.
 fn text_of(object: &catalog::manifest::Object) -> String {
     let mut text = object.0.to_string();
     if object.kind() == "Secret" {
@@ -393,7 +392,7 @@ fn credential(password: &str) -> Credential {
     }
 }
 
-/// A workload by other hands.
+/// Adds a workload that is not managed by VDO.
 fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Driver, task: Task) {
     let id = ObjectId {
         api_version: "apps/v1".into(),
@@ -432,7 +431,7 @@ fn running(world: &World) -> Option<&str> {
     world.record(Driver::Csi).version.as_deref()
 }
 
-/// An older release runs.
+/// A cluster in which this older release runs.
 fn older(version: &str) -> World {
     let mut world = World::new();
     pin(&mut world, version);

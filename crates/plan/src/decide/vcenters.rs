@@ -28,8 +28,8 @@ pub(super) fn report(facts: &Facts, notes: &mut Notes) {
     }
 }
 
-/// Every vCenter a driver will talk to must be verified first: credentials are proven before a
-/// driver sees them. A driver that runs is held as it is while a vCenter is away.
+/// Every vCenter of a driver must be verified first: VDO proves the credentials before a driver gets them.
+/// While a vCenter is unreachable, VDO leaves a running driver as it is.
 pub(super) fn are_verified(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -62,13 +62,13 @@ pub(super) fn are_verified(
     false
 }
 
-/// Whether the vCenter of this VsphereCloudConfig answers as it should.
+/// Whether the vCenter of this VsphereCloudConfig is verified.
 pub(super) fn is_verified(facts: &Facts, name: &str) -> bool {
     let state = facts.vcenters.get(name).map(|vcenter| &vcenter.state);
     matches!(state, Some(VcenterState::Verified { .. }))
 }
 
-/// Whether a vCenter is away for so short a time that it is no trouble yet.
+/// Whether the problem of a vCenter can still pass within the grace period.
 fn may_pass(facts: &Facts, vcenter: &Vcenter) -> bool {
     let young = facts.now.duration_since(vcenter.since) < facts.grace();
     match &vcenter.state {

@@ -1,4 +1,4 @@
-//! No driver gets another configuration before the VM of every node is found with it.
+//! A driver gets a new configuration only after VDO finds the VM of every node with it.
 
 use api::finding::codes;
 
@@ -12,10 +12,9 @@ use crate::{
     record::{Build, Origin, Record},
 };
 
-/// The cloud controller is not given another configuration or release before the machine of every
-/// node is found with it, and is not installed before those of all nodes are that another one has
-/// initialised. What was rolled out before may be repaired all the same, and a release that does not
-/// run may be taken back.
+/// The cloud controller gets a new configuration or release only after VDO finds the VM of every node with
+/// it. VDO installs it only after it finds the VMs of all nodes that another cloud controller has
+/// initialised. VDO can still repair the current rollout, and roll back a release that does not run.
 pub(super) fn vms_are_found(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -43,9 +42,9 @@ pub(super) fn vms_are_found(
     false
 }
 
-/// The storage driver is not given other settings, as after a change of user, before the
-/// machine of every node is seen with them. Another release of the driver may be installed all the
-/// same, and so may anything when the settings stay.
+/// The storage driver gets new settings, for example after a change of user, only after VDO sees the VM of
+/// every node with them. Changes that keep the settings do not wait, and neither does another release of the
+/// driver.
 pub(super) fn vms_are_seen(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -70,7 +69,7 @@ pub(super) fn vms_are_seen(
     false
 }
 
-/// What waits for the machines, and for which of them.
+/// The change that waits, and the VMs that it waits for.
 fn waits_for_vms(
     record: &Record,
     target: Option<&Build>,

@@ -1,4 +1,4 @@
-//! Whether the virtual machine of every node is found with the configuration that is wanted.
+//! Whether VDO finds the VM of every node with the desired configuration.
 
 use std::collections::BTreeSet;
 
@@ -10,29 +10,29 @@ use crate::{
     record::Record,
 };
 
-/// The nodes whose machine is not proven to be where a driver will look, seen by its user.
+/// The nodes for which VDO cannot prove that the driver's user sees the VM where the driver looks for it.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
-    /// In none of the vCenters the driver is told of.
+    /// Nodes whose VM is in none of the driver's vCenters.
     missing: Vec<String>,
-    /// Not known, and why.
+    /// Nodes whose VM is unknown, with the reason.
     unknown: Vec<(String, String)>,
 }
 
 impl Doubts {
-    /// The nodes whose machine the users of the wished vCenters do not see. Another user's view of
-    /// the same vCenter proves nothing: the driver does not log in with it.
+    /// The nodes whose VM is not visible to the users of the desired vCenters. Another user's view of the
+    /// same vCenter proves nothing, because the driver does not log in with that user.
     pub(super) fn of(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
         Self::among(facts, desired, |_| true, |_| true)
     }
 
-    /// The same, of the nodes that a cloud controller has seen before: to one that does not find their
-    /// machine they are gone. Others only wait for theirs.
+    /// Like `of`, but only for nodes that a cloud controller has initialised. A cloud controller that does
+    /// not find their VM treats these nodes as gone. Other nodes only wait for their VM.
     pub(super) fn of_initialized(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
         Self::among(facts, desired, |node| node.provider_id.starts_with("vsphere://"), |_| true)
     }
 
-    /// The same, without the nodes that live in vCenters the wish does not name.
+    /// Like `of`, but without the nodes in vCenters that the spec does not name.
     pub(super) fn at_home(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
         let address = |name: &str| Some(facts.vcenters.get(name)?.spec.vc_ip.0.as_str());
         let asked: BTreeSet<&str> =
@@ -48,8 +48,8 @@ impl Doubts {
         )
     }
 
-    /// `counts` tells which nodes are asked about, `matters` of a machine that others see whether it is
-    /// to be seen by the wished ones too.
+    /// `counts` selects the nodes. `matters` decides, for a VM that other VsphereCloudConfigs see, whether
+    /// the desired ones must see it too.
     fn among(
         facts: &Facts,
         desired: &DesiredDriver<'_>,
@@ -68,7 +68,7 @@ impl Doubts {
                 (_, Some(vcenter)) => {
                     doubts.unknown.push((node.name.clone(), format!("{vcenter} is not verified")));
                 }
-                // The driver will not see it: to it the machine is gone.
+                // The driver will not see the VM and will treat it as gone.
                 (_, None) => doubts.missing.push(node.name.clone()),
             }
         }
@@ -79,12 +79,12 @@ impl Doubts {
         self.missing.is_empty() && self.unknown.is_empty()
     }
 
-    /// Whether a machine is certainly not there.
+    /// Whether at least one VM is certainly missing.
     pub(super) fn is_certain(&self) -> bool {
         !self.missing.is_empty()
     }
 
-    /// What a step that waits says.
+    /// The message of the step that waits.
     pub(super) fn message(&self) -> String {
         let missing = self.missing.first().map(|first| {
             format!(
@@ -99,7 +99,7 @@ impl Doubts {
         texts.join("; ")
     }
 
-    /// Nodes that certainly have no machine there.
+    /// The finding about nodes that certainly have no VM in these vCenters.
     pub(super) fn finding(&self, facts: &Facts) -> Option<Finding> {
         let first = self.missing.first()?;
         let nodes = self.missing.iter().map(|name| Subject::kubernetes("Node", None, name));
@@ -114,8 +114,8 @@ impl Doubts {
     }
 }
 
-/// What is attached to nodes in vCenters that the storage driver is told of no more: volume and node.
-/// Without those vCenters nobody could detach it.
+/// The volumes that are attached to nodes in vCenters which the storage driver is losing: volume and node.
+/// Without those vCenters nothing could detach them.
 pub(super) fn left_behind<'a>(
     facts: &'a Facts,
     desired: &DesiredDriver<'_>,
@@ -138,7 +138,7 @@ pub(super) fn left_behind<'a>(
     facts.attached.iter().filter(|(_, node)| left.contains(node.as_str())).collect()
 }
 
-/// The name of a VsphereCloudConfig beside the VDOConfig; none for one in another namespace.
+/// The name of a VsphereCloudConfig in the namespace of the VDOConfig; none for one in another namespace.
 fn local<'a>(facts: &Facts, name: &'a str) -> Option<&'a str> {
     let namespace = facts.config.metadata.namespace.as_deref().unwrap_or_default();
     name.strip_prefix(namespace)?.strip_prefix('/')

@@ -1,24 +1,24 @@
-//! When an upgrade may start.
+//! The maintenance window, in which upgrades can start.
 
 use api::vdo_config::{UpgradeWindow, Weekday};
 use jiff::{SignedDuration, Timestamp, Zoned, civil::Time, tz::TimeZone};
 
-/// How a window stands.
+/// The state of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stands {
-    /// Upgrades may start.
+    /// Upgrades can start now.
     Open,
-    /// Not before then.
+    /// Upgrades can start at this time.
     Until(Timestamp),
-    /// It cannot be read, so it never opens: an upgrade at the wrong hour is worse than none.
+    /// VDO cannot parse the window, so it never opens: no upgrade is better than one at the wrong hour.
     Unreadable,
 }
 
-/// How the window stands now.
+/// The current state of the window.
 pub(super) fn of(window: &UpgradeWindow, now: Timestamp) -> Stands {
     let Some((start, length, zone)) = parts(window) else { return Stands::Unreadable };
     let today = now.to_zoned(zone);
-    // A window of up to a week ago may still be open; the next one opens within a week.
+    // A window that opened up to a week ago can still be open; the next one opens within a week.
     let mut next = None;
     for offset in -7..=7 {
         let Some(opens) = opening(window, &today, offset, start) else { continue };

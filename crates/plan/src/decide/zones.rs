@@ -1,4 +1,4 @@
-//! Whether every node has a zone before a driver that runs is told of zones.
+//! Every node must have a zone before a running driver is configured with zones.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::steps::waiting;
 use crate::{facts::Facts, names, plan::Step, record::Record};
 
-/// The tag categories a driver is to be told of, the widest first.
+/// The desired tag categories of a driver, the widest first.
 pub(super) fn wished(facts: &Facts, driver: Driver) -> Vec<String> {
     let spec = &facts.config.spec;
     match driver {
@@ -22,7 +22,7 @@ pub(super) fn wished(facts: &Facts, driver: Driver) -> Vec<String> {
     }
 }
 
-/// The tag categories a driver by other hands is told of, as far as it is known what it is told.
+/// The tag categories of a driver that is not managed by VDO; none if VDO does not know its configuration.
 pub(super) fn in_use(facts: &Facts, driver: Driver) -> Option<Vec<String>> {
     let names: Vec<&String> = match driver {
         Driver::Cpi => {
@@ -37,8 +37,8 @@ pub(super) fn in_use(facts: &Facts, driver: Driver) -> Option<Vec<String>> {
     Some(names.into_iter().filter(|name| !name.is_empty()).cloned().collect())
 }
 
-/// Lets the storage driver's pods on nodes start anew when zones change: kubelet learns where a node is
-/// only when the driver is registered.
+/// Restarts the storage driver's node pods when zones change: the kubelet learns the zone of a node only when
+/// the driver registers.
 pub(super) fn mark(objects: &mut [Object], zones: &[String]) {
     if zones.is_empty() {
         return;
@@ -50,17 +50,18 @@ pub(super) fn mark(objects: &mut [Object], zones: &[String]) {
     }
 }
 
-/// What is asked for, with the zones the driver has.
+/// The desired state, but with the current zones of the driver.
 pub(super) struct Held {
     pub(super) facts: Facts,
     pub(super) step: Step,
-    /// Whether it waits for somebody, and not only for an answer.
+    /// Whether the change waits for a person, and not only for an answer.
     pub(super) blocked: bool,
 }
 
-/// A driver that runs is not told of zones it did not know before every node is in one: the storage
-/// driver would give up each node without, with the volumes of its pods. Until then it goes on with the
-/// zones it has, and with everything else as it is asked for. One that is installed only waits for them.
+/// VDO configures a running driver with new zones only after every node is in one. Otherwise the storage
+/// driver would give up each node without a zone, together with the volumes of its pods. Until then the
+/// driver keeps its zones, and gets all other changes. A new installation gets the zones at once, and its
+/// nodes only wait for them.
 pub(super) fn held(facts: &Facts, driver: Driver, record: &Record) -> Option<Held> {
     let before = record.zones.as_ref().filter(|_| record.version.is_some())?;
     if wished(facts, driver).iter().all(|zone| before.contains(zone)) {
@@ -94,7 +95,7 @@ pub(super) fn held(facts: &Facts, driver: Driver, record: &Record) -> Option<Hel
     Some(with(format!("{}: {seen}; until then the driver runs without", lacks.code), true))
 }
 
-/// The same facts, in which a driver is asked to know these zones.
+/// The same facts, but with these zones in the spec of a driver.
 fn as_before(facts: &Facts, driver: Driver, zones: &[String], record: &Record) -> Facts {
     let mut facts = facts.clone();
     let spec = &mut Arc::make_mut(&mut facts.config).spec;
@@ -108,12 +109,12 @@ fn as_before(facts: &Facts, driver: Driver, zones: &[String], record: &Record) -
         }
         (Driver::Csi, cloud, Some(storage)) => {
             storage.topology_categories = zones.iter().map(category).collect();
-            // What a class says of zones cannot be changed later: new ones wait with them.
+            // The zones in a StorageClass cannot change later, so new classes wait together with the zones.
             let is_there = |name: &str| {
                 record.objects.iter().any(|id| id.kind == "StorageClass" && id.name == name)
             };
             storage.storage_classes.retain(|class| is_there(&class.name));
-            // Without any of its own, storage follows the zones of the cloud provider.
+            // Without zones of its own, storage uses the zones of the cloud provider.
             if let Some(cloud) = cloud.filter(|_| zones.is_empty()) {
                 cloud.topology = None;
             }

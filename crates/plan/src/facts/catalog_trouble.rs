@@ -1,31 +1,28 @@
-//! Why VDO does not use a catalog that was offered.
+//! Why VDO does not use an offered catalog.
 
-/// What is wrong with a catalog that was offered.
+/// The problem with an offered catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogTrouble {
-    /// Where it came from.
     pub source: String,
-    /// What kind of trouble it is.
     pub kind: CatalogTroubleKind,
-    /// The reason in words.
+    /// The reason as a sentence.
     pub reason: String,
 }
 
-/// A kind of trouble with a catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatalogTroubleKind {
-    /// It cannot be had.
+    /// VDO cannot download the catalog.
     Unreachable,
-    /// Its signature does not hold.
+    /// The signature of the catalog is not valid.
     Untrusted,
-    /// It is older than the one in use.
+    /// The catalog is older than the one in use.
     RolledBack,
-    /// It makes no sense.
+    /// VDO cannot parse the catalog.
     Unreadable,
 }
 
 impl CatalogTroubleKind {
-    /// As a condition's reason.
+    /// The name as the reason of a condition.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unreachable => "Unreachable",

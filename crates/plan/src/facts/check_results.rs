@@ -9,42 +9,43 @@ use health::{
 };
 use jiff::Timestamp;
 
-/// What the checks say, as far as plan and report need it.
+/// The results of the health checks, as far as plan and report need them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Health {
-    /// The findings a status can carry, worst first.
+    /// The findings that fit into the status, most severe first.
     pub findings: Vec<Finding>,
-    /// Those that stop a step, all of them.
+    /// All findings that stop a step.
     pub blockers: Vec<Finding>,
-    /// Whether a vCenter has not been asked everything yet: too early to say that nothing is wrong.
+    /// Whether a vCenter has not answered every question yet. Until then, VDO cannot report that nothing is
+    /// wrong.
     pub pending: bool,
-    /// Whether it is known of every vCenter which tags are attached to what.
+    /// Whether VDO knows the attached tags in every vCenter.
     pub tags_are_known: bool,
-    /// Nodes whose zone cannot be told because nobody may see the host of their machine, if zones are
-    /// asked for.
+    /// Nodes whose zone VDO cannot determine because no user has permission to see the host of their VM. VDO
+    /// fills this only if the spec asks for zones.
     pub unplaced: BTreeSet<String>,
-    /// When the vCenters were last asked; the oldest answer counts.
+    /// The time of the last answers of the vCenters; the oldest answer counts.
     pub audited: Option<Timestamp>,
-    /// What was last asked for by annotation and is answered by all vCenters.
+    /// The value of the last check-now annotation that all vCenters have answered.
     pub checked: Option<String>,
-    /// What does not fit into a status.
+    /// The objects that do not fit into the status.
     pub paged: Option<Paged>,
-    /// What could be repaired.
+    /// The repairs that VDO proposes.
     pub repairs: Vec<Proposal>,
-    /// When to look again even if nothing changes.
+    /// The time of the next check even if nothing changes.
     pub due: Option<Timestamp>,
     /// The network plugin, and the nodes without it.
     pub network: Known<Network>,
 }
 
-/// All objects of all findings, by code, as text.
+/// All objects of all findings as text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Paged {
-    /// By code.
+    /// The text by finding code.
     pub pages: BTreeMap<String, String>,
 }
 
-/// How many findings of a severity nobody has acknowledged.
+/// The number of findings of a severity that nobody has acknowledged.
 pub fn open(findings: &[Finding], severity: Severity) -> usize {
     let open = findings.iter().filter(|finding| finding.acknowledged.is_none());
     open.filter(|finding| finding.severity == severity).count()

@@ -1,4 +1,4 @@
-//! How a workload was made: what adoption has to know, and nothing it need not.
+//! The origin and the pod template of a workload, as far as adoption needs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,30 +9,30 @@ use k8s_openapi::{
 
 use crate::names;
 
-/// How a workload was made, and by whom: what has to be known before it is adopted.
+/// The origin and the pod template of a workload, as far as adoption needs them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Make {
-    /// The Secret or ConfigMap its driver reads its configuration from.
+    /// The Secret or ConfigMap from which the driver reads its configuration.
     pub settings: Option<String>,
-    /// Its containers by name: image and arguments.
+    /// The image and the arguments of each container, by container name.
     pub containers: BTreeMap<String, (String, Vec<String>)>,
-    /// Whether it is for Windows nodes.
+    /// Whether it runs on Windows nodes.
     pub windows: bool,
-    /// Who wrote its spec, beside Kubernetes and VDO: names of field managers.
+    /// The field managers that wrote its spec, without Kubernetes and VDO.
     pub hands: BTreeSet<String>,
-    /// The Helm release it belongs to.
+    /// The Helm release that it belongs to.
     pub helm: Option<String>,
-    /// Since when its pods have the logins they have; see [`crate::names::CREDENTIALS_CHANGED`].
+    /// The time of the logins that its pods use; see [`crate::names::CREDENTIALS_CHANGED`].
     pub credentials_changed: Option<String>,
 }
 
-/// Where the drivers' pods have their configuration.
+/// The mount path of the configuration in the drivers' pods.
 const CONFIG_FOLDER: &str = "/etc/cloud";
-/// The parts of Kubernetes that write into objects of others.
+/// The Kubernetes components that write into objects of other owners.
 const KUBERNETES: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 
 impl Make {
-    /// Of what is known about who wrote which field: who wrote the spec, and nothing else.
+    /// Reduces the managed fields to the managers that wrote the spec.
     pub fn authors(metadata: &ObjectMeta) -> Option<Vec<ManagedFieldsEntry>> {
         let entries = metadata.managed_fields.as_ref()?.iter().filter(|entry| {
             let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.as_object());
@@ -46,7 +46,6 @@ impl Make {
         Some(entries.collect())
     }
 
-    /// How a workload was made.
     pub fn of(metadata: &ObjectMeta, template: Option<&PodTemplateSpec>) -> Self {
         let spec = template.and_then(|template| template.spec.as_ref());
         let containers = spec.into_iter().flat_map(|spec| &spec.containers).map(|container| {
@@ -75,7 +74,7 @@ impl Make {
     }
 }
 
-/// The Secret or ConfigMap that is mounted where the drivers look for their configuration.
+/// The Secret or ConfigMap that is mounted at the drivers' configuration path.
 fn settings(template: Option<&PodTemplateSpec>) -> Option<String> {
     let spec = template?.spec.as_ref()?;
     let mut mounts = spec.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten());

@@ -19,19 +19,18 @@ use crate::shortcuts::Shortcuts;
 /// A symptom from the field.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
-    /// Its number.
     pub(crate) id: &'static str,
-    /// What the user sees.
+    /// The error or behavior that the user sees.
     pub(crate) symptom: &'static str,
-    /// What was wrong, as it is produced here.
+    /// The injected fault.
     pub(crate) fault: &'static str,
     /// The findings that name the cause.
     pub(crate) roots: &'static [&'static str],
-    /// Findings that are given too, and marked as consequences.
+    /// Additional findings, which the checks mark as consequences.
     pub(crate) derived: &'static [&'static str],
-    /// Produces the fault.
+    /// Injects the fault.
     pub(crate) inject: fn(&mut Facts),
-    /// Rows it cannot be combined with: the cluster is configured one way or the other.
+    /// Rows that cannot be combined with this one, because the cluster has one configuration or the other.
     pub(crate) clashes: &'static [&'static str],
 }
 
@@ -54,7 +53,7 @@ const fn clashing(row: Row, clashes: &'static [&'static str]) -> Row {
 static ROWS: LazyLock<Vec<Row>> =
     LazyLock::new(|| [install::ROWS, volumes::ROWS, cloud::ROWS].concat());
 
-/// All of them, in order.
+/// All rows, in order.
 pub(crate) fn rows() -> &'static [Row] {
     &ROWS
 }
@@ -109,7 +108,7 @@ fn push(facts: &mut Facts, volume: &str, node: &str, detaching: bool, message: &
     });
 }
 
-/// An attachment of a new volume that fails.
+/// Adds a failing attachment of a new volume.
 fn attachment(facts: &mut Facts, n: u32, node: &str, message: &str) {
     let name = format!("new-{n}");
     let known = facts.storage.cns.get().unwrap()[&handle(1)].clone();
@@ -117,7 +116,7 @@ fn attachment(facts: &mut Facts, n: u32, node: &str, message: &str) {
     push(facts, &name, node, false, message);
 }
 
-/// Takes a volume off the node and the machine it is on.
+/// Detaches a volume from its node and its VM.
 fn let_go(facts: &mut Facts, handle: &str) {
     facts.storage.volumes.get_mut().unwrap().get_mut(handle).unwrap().node = None;
     for vm in facts.inventory().vms.values_mut() {

@@ -1,4 +1,4 @@
-//! Symptoms 18 to 45: attaching, volumes, and what the storage driver needs around it.
+//! Symptoms 18 to 45: attachments, volumes, and the requirements of the storage driver.
 
 use super::*;
 
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Row] = &[
         "a node is down and keeps its volume",
         &["VDO-1225"],
         &[],
-        // Kubernetes attaches it nowhere else meanwhile: the error is an event of the new pod.
+        // Kubernetes does not attach the volume elsewhere meanwhile: the error is an event of the new pod.
         |facts| {
             facts.node("worker-6").ready = false;
             let volumes = facts.storage.volumes.get().unwrap().values();
@@ -285,7 +285,7 @@ pub(super) const ROWS: &[Row] = &[
         &["VDO-1505", "VDO-1527"],
         |facts| {
             withhold(facts, EntityKind::Root, None, "StorageProfile.View");
-            // vCenter then shows none.
+            // Without the privilege, vCenter shows no policies.
             facts.inventory().policies = Vec::new().into();
             let message = "Request missing value for required parameter 'profileIds' to method 'PbmRetrieveContent'";
             claim(facts, "of-row-37", false, message);

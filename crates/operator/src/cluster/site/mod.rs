@@ -1,13 +1,13 @@
-//! What stands around the drivers in the cluster: definitions, switches, Secrets, webhooks, snapshots,
-//! what the platform itself knows of vSphere.
+//! The objects around the drivers in the cluster: CRDs, feature switches, Secrets, webhooks, snapshots, and
+//! the platform's own vSphere configuration.
 //!
 //! ```text
 //!   sources ─┬─ watched   kept filled, in the operator ──┐
 //!            └─ read      once, for vdoctl ──────────────┴─► Site ─► facts
 //! ```
 //!
-//! Each thing is kept as small as a fact. Kinds that not every cluster has are watched while they are
-//! defined.
+//! The caches store each object as small as a fact. VDO watches the kinds that not every cluster has only
+//! while they are defined.
 
 mod network;
 mod openshift;
@@ -34,48 +34,48 @@ pub(crate) use self::{
     webhooks::{Answering, Hook, Served},
 };
 
-/// The ConfigMaps that are read wherever they are.
+/// The ConfigMaps that VDO reads in every namespace.
 pub(crate) const CONFIG_MAPS: [&str; 3] =
     [super::workloads::FEATURES, plan::names::CSI_CLUSTER_ID, openshift::CLOUD_CONFIG];
 
-/// By `namespace/name`, or by name alone.
+/// Items by `namespace/name`, or by name alone.
 type Kept<T> = Known<BTreeMap<String, T>>;
 
-/// What was seen.
+/// The state of the site.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Site {
-    /// Which of the definitions in [`sources::DEFINITIONS`] exist.
+    /// The CRDs of [`sources::DEFINITIONS`] that exist.
     pub(crate) definitions: Kept<()>,
     /// The CSIDriver of the storage driver.
     pub(crate) csi_driver: Kept<()>,
     /// The storage driver's feature switches.
     pub(crate) features: Kept<BTreeMap<String, String>>,
-    /// The identity the storage driver made itself.
+    /// The cluster ids that the storage driver generated.
     pub(crate) cluster_ids: Kept<String>,
-    /// Secrets beside the drivers.
+    /// Secrets in the allowed namespaces.
     pub(crate) secrets: Kept<()>,
-    /// Namespaces that enforce a level of pod security.
+    /// Namespaces that enforce a pod security level.
     pub(crate) pod_security: Kept<String>,
     /// The drivers' webhooks.
     pub(crate) hooks: Kept<Hook>,
-    /// Their certificates.
+    /// The certificates that the webhooks serve.
     pub(crate) certificates: Kept<Served>,
-    /// Who answers for them.
+    /// The pods that answer for the webhooks' Services.
     pub(crate) answering: Kept<Answering>,
-    /// What the storage driver could not find out about nodes.
+    /// Errors of the storage driver about the topology of nodes.
     pub(crate) topologies: Kept<String>,
-    /// Disks that could not be mounted, and why; the name of the node comes first.
+    /// Disks that could not be mounted: the name of the node, and the event with the reason.
     pub(crate) mounts: Kept<(String, Event)>,
-    /// Volumes that pods wait for because another node has them, and the pods.
+    /// Volumes that pods wait for because another node holds them: the volume, and the pod.
     pub(crate) contests: Kept<(String, String)>,
     /// OpenShift's own view of vSphere.
     pub(crate) infrastructure: Kept<openshift::Infrastructure>,
-    /// What OpenShift tells the cloud provider.
+    /// The cloud provider's configuration that OpenShift writes, or the reason why VDO cannot read it.
     pub(crate) cloud_config: Kept<Result<openshift::Told, String>>,
 }
 
 impl Site {
-    /// Everything, read once.
+    /// Reads everything once.
     pub(crate) async fn read(client: &Client) -> Self {
         let mut definitions = nothing();
         for name in sources::DEFINITIONS {
@@ -107,33 +107,33 @@ impl Site {
         }
     }
 
-    /// The snapshots Kubernetes knows, read once.
+    /// Reads the VolumeSnapshotContents of the vSphere driver once.
     pub(crate) async fn contents(client: &Client) -> Kept<Content> {
         sources::contents(client).read(true).await
     }
 
-    /// The webhooks with their certificates and whoever answers for them.
+    /// The webhooks with their certificates and the pods that answer for them.
     pub(crate) fn webhooks(&self) -> Known<Vec<Webhook>> {
         webhooks::webhooks(self)
     }
 
-    /// What OpenShift knows of vSphere; none where there is no OpenShift on vSphere.
+    /// OpenShift's configuration for vSphere; none if this is not OpenShift on vSphere.
     pub(crate) fn openshift(&self) -> Known<Option<OpenShift>> {
         openshift::openshift(self)
     }
 
-    /// The pods that wait for volumes another node has, by name of the PersistentVolume.
+    /// The pods that wait for volumes of another node, by name of the PersistentVolume.
     pub(crate) fn contested(&self) -> Known<BTreeMap<String, String>> {
         map(&self.contests, |all| all.values().cloned().collect())
     }
 
-    /// The failure domains OpenShift gives to groups of hosts.
+    /// The failure domains that OpenShift maps to host groups.
     pub(crate) fn domains(&self) -> Vec<Domain> {
         let all = self.infrastructure.get().into_iter().flat_map(BTreeMap::values);
         all.flat_map(|one| one.domains.iter().cloned()).collect()
     }
 
-    /// What could not be read for lack of rights.
+    /// The permissions that VDO lacks, according to failed reads.
     pub(crate) fn rights(&self) -> Vec<AccessReview> {
         let mut reviews = Vec::new();
         let mut review = |group: &str, resource: &str, purpose: &str, reason: Option<&str>| {
@@ -163,7 +163,7 @@ impl Site {
     }
 }
 
-/// Makes something of what is known.
+/// Applies `make` to a known value.
 pub(crate) fn map<T, R>(known: &Known<T>, make: impl FnOnce(&T) -> R) -> Known<R> {
     match known {
         Known::Known(value) => Known::Known(make(value)),
@@ -171,12 +171,12 @@ pub(crate) fn map<T, R>(known: &Known<T>, make: impl FnOnce(&T) -> R) -> Known<R
     }
 }
 
-/// Nothing, for certain.
+/// An empty result that is known.
 fn nothing<T>() -> Kept<T> {
     Known::Known(BTreeMap::new())
 }
 
-/// Adds to what is known; what is not known in part is not known.
+/// Adds to a known result. If one part is unknown, the whole is unknown.
 fn merge<T>(all: &mut Kept<T>, more: Kept<T>) {
     match (all.get_mut(), more) {
         (Some(all), Known::Known(more)) => all.extend(more),

@@ -1,4 +1,4 @@
-//! The network plugin, and the nodes it is missing on.
+//! The network plugin, and the nodes that lack it.
 
 use std::{borrow::Borrow, collections::BTreeSet};
 
@@ -9,10 +9,10 @@ use kube::ResourceExt;
 
 use crate::cluster::belongs_to;
 
-/// How long a network plugin may take to come up on a node.
+/// How long a network plugin has to start on a node, in seconds.
 const TIMEOUT: i64 = 120;
 
-/// The DaemonSets of network plugins, and what they are called.
+/// The DaemonSets of network plugins, and the product name of each.
 const PLUGINS: [(&str, &str); 11] = [
     ("antrea-agent", "Antrea"),
     ("calico-node", "Calico"),
@@ -27,12 +27,12 @@ const PLUGINS: [(&str, &str); 11] = [
     ("weave-net", "Weave Net"),
 ];
 
-/// Whether a DaemonSet is that of a network plugin.
+/// Whether a DaemonSet belongs to a network plugin.
 pub(crate) fn is_plugin(name: &str) -> bool {
     PLUGINS.iter().any(|(known, _)| *known == name)
 }
 
-/// A network plugin, as it runs.
+/// A running network plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plugin {
     pub(crate) name: &'static str,
@@ -40,12 +40,12 @@ pub(crate) struct Plugin {
     pub(crate) namespace: String,
     /// Whether a node lacks it.
     pub(crate) incomplete: bool,
-    /// What its pods are found by.
+    /// The label selector of its pods.
     pub(crate) selector: String,
 }
 
 impl Plugin {
-    /// The plugin a DaemonSet is of.
+    /// The plugin that a DaemonSet belongs to.
     pub(crate) fn of(set: &DaemonSet) -> Option<Self> {
         let own = set.name_any();
         let (_, name) = PLUGINS.iter().find(|(known, _)| *known == own)?;
@@ -60,8 +60,8 @@ impl Plugin {
     }
 }
 
-/// The network: what the pods of its plugin say, and the kubelets: `silent` are nodes whose kubelet has
-/// no network, and since when.
+/// The state of the network, from the pods of its plugin and from the kubelets. `silent` lists the nodes
+/// whose kubelet has no network, and since when.
 pub(crate) fn network<P: Borrow<Pod>>(
     plugins: &[Plugin],
     pods: &[P],

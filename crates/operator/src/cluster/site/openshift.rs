@@ -1,4 +1,4 @@
-//! What OpenShift itself knows of vSphere, and what it tells the cloud provider.
+//! OpenShift's own vSphere configuration, and the configuration it writes for the cloud provider.
 
 use driver_config::cpi::CpiConfig;
 use health::facts::{Known, OpenShift};
@@ -11,21 +11,21 @@ use crate::audit::Domain;
 
 /// The ConfigMap with the cloud provider's configuration.
 pub(crate) const CLOUD_CONFIG: &str = "cloud-provider-config";
-/// Where it is written; what stands elsewhere are copies.
+/// The namespace of the original; ConfigMaps in other namespaces are copies.
 const CONFIG_NAMESPACE: &str = "openshift-config";
 
-/// What is kept of `infrastructure/cluster`.
+/// The cached part of `infrastructure/cluster`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Infrastructure {
     /// Addresses of vCenters.
     vcenters: Vec<String>,
     /// Datacenters of failure domains, as `vcenter/datacenter`.
     datacenters: Vec<String>,
-    /// Failure domains that are groups of hosts.
+    /// Failure domains that are host groups.
     pub(crate) domains: Vec<Domain>,
 }
 
-/// What the cloud provider is told.
+/// The cloud provider's configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Told {
     vcenters: Vec<String>,
@@ -40,7 +40,7 @@ fn text(value: &Value, path: &str) -> String {
     value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// OpenShift's view, where it runs on vSphere.
+/// OpenShift's view, if it runs on vSphere.
 pub(crate) fn infrastructure(object: &DynamicObject) -> Option<Infrastructure> {
     let platform = object.data.pointer("/spec/platformSpec")?;
     if platform["type"] != "VSphere" {
@@ -69,7 +69,7 @@ pub(crate) fn infrastructure(object: &DynamicObject) -> Option<Infrastructure> {
     })
 }
 
-/// What the cloud provider is told, or why that cannot be read.
+/// The cloud provider's configuration, or the reason why VDO cannot read it.
 pub(crate) fn told(map: &ConfigMap) -> Option<Result<Told, String>> {
     if map.namespace().as_deref() != Some(CONFIG_NAMESPACE) {
         return None;
@@ -109,7 +109,7 @@ pub(crate) fn openshift(site: &Site) -> Known<Option<OpenShift>> {
         Known::Known(Some(own)) => own,
     };
     let told = match &site.cloud_config {
-        // A platform that was not told of any vCenter has nothing to compare.
+        // A platform that is configured with no vCenter has nothing to compare.
         _ if own.vcenters.is_empty() => Told::default(),
         Known::Unknown { reason } => return Known::unknown(reason),
         Known::Known(all) => match all.values().next() {
@@ -123,7 +123,7 @@ pub(crate) fn openshift(site: &Site) -> Known<Option<OpenShift>> {
         configured_vcenters: told.vcenters,
         failure_domain_datacenters: own.datacenters,
         configured_datacenters: told.datacenters,
-        // On vSphere it always does.
+        // OpenShift on vSphere always runs both.
         runs_storage: true,
         runs_cloud: true,
     }))

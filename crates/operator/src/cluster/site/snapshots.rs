@@ -1,4 +1,4 @@
-//! Snapshots of volumes, as Kubernetes knows them.
+//! Snapshots of volumes in Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use health::facts::Snapshots;
 use kube::api::DynamicObject;
 use plan::names;
 
-/// What is kept of a VolumeSnapshotContent of the vSphere driver.
+/// The cached part of a VolumeSnapshotContent of the vSphere driver.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Content {
-    /// Handle of the volume it is of.
+    /// Handle of the source volume.
     volume: String,
-    /// Whether the snapshot was made.
+    /// Whether the snapshot exists.
     made: bool,
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn content(object: &DynamicObject) -> Option<Content> {
     }
     let made = text("/status/snapshotHandle").filter(|handle| !handle.is_empty());
     let known = made.or_else(|| text("/spec/source/snapshotHandle"));
-    // The driver names a snapshot by its volume first.
+    // The driver's snapshot handle starts with the volume handle.
     let of_handle = known.and_then(|handle| handle.split('+').next());
     let volume = text("/spec/source/volumeHandle").or(of_handle)?;
     let leaving = object.metadata.deletion_timestamp.is_some();
@@ -31,7 +31,7 @@ pub(crate) fn content(object: &DynamicObject) -> Option<Content> {
         .then(|| Content { volume: volume.to_owned(), made: known.is_some() })
 }
 
-/// Snapshots by volume.
+/// Counts snapshots by volume.
 pub(crate) fn tally(contents: &BTreeMap<String, Content>) -> BTreeMap<String, Snapshots> {
     let mut all: BTreeMap<String, Snapshots> = BTreeMap::new();
     for content in contents.values() {

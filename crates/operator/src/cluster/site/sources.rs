@@ -1,4 +1,4 @@
-//! Where each thing comes from, and what is kept of it.
+//! The sources of the site: the API of each kind, and the part of each object that the caches store.
 
 use std::collections::BTreeMap;
 
@@ -26,17 +26,16 @@ use super::{
 };
 use crate::cluster::{cache::Source, workloads};
 
-/// The definition of what the storage driver knows of a node's place.
+/// The CRD for the storage driver's topology of a node.
 pub(crate) const TOPOLOGIES: &str = "csinodetopologies.cns.vmware.com";
-/// The definition of snapshots.
+/// The CRD for snapshots.
 pub(crate) const SNAPSHOTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
-/// The definition of OpenShift's view of what it runs on.
+/// The CRD for OpenShift's view of its infrastructure.
 pub(crate) const INFRASTRUCTURES: &str = "infrastructures.config.openshift.io";
-/// All of them.
 pub(crate) const DEFINITIONS: [&str; 3] = [TOPOLOGIES, SNAPSHOTS, INFRASTRUCTURES];
-/// Bytes of a text that are kept.
+/// The maximum number of characters to keep of a text.
 const LONGEST: usize = 600;
-/// Bytes of feature switches that are kept.
+/// The maximum number of bytes to keep of feature switches.
 const LARGEST_SWITCHES: usize = 64 * 1024;
 
 type Metadata<K> = PartialObjectMeta<K>;
@@ -72,7 +71,7 @@ pub(crate) fn csi_driver(client: &Client) -> Source<Metadata<CSIDriver>, ()> {
     Source::of(Api::all(client.clone()), only(names::CSI_DRIVER), there)
 }
 
-/// In whatever namespace the driver is. One that is far larger than the driver's is not kept.
+/// The feature switches, in any namespace. The cache skips a ConfigMap that is far larger than the driver's.
 pub(crate) fn features(client: &Client) -> Source<ConfigMap, BTreeMap<String, String>> {
     let keep = |map: &ConfigMap| {
         let data = map.data.clone().unwrap_or_default();
@@ -82,8 +81,8 @@ pub(crate) fn features(client: &Client) -> Source<ConfigMap, BTreeMap<String, St
     Source::of(Api::all(client.clone()), only(workloads::FEATURES), keep)
 }
 
-/// The identity the storage driver made itself. Outside the allowed namespaces anybody could have
-/// written it.
+/// The cluster ids that the storage driver generated, in the allowed namespaces only. Elsewhere, anybody
+/// could have written them.
 pub(crate) fn cluster_ids(client: &Client) -> Source<ConfigMap, String> {
     let keep = |map: &ConfigMap| {
         let id = map.data.as_ref()?.get("clusterID").filter(|id| !id.is_empty())?;
@@ -106,7 +105,7 @@ pub(crate) fn hooks(client: &Client) -> Source<ValidatingWebhookConfiguration, H
     Source::of(Api::all(client.clone()), Config::default(), webhooks::hook)
 }
 
-/// Of the Secret nothing but the certificate is read into memory of ours.
+/// The webhook certificates. VDO keeps nothing else of the Secret in memory.
 pub(crate) fn certificates(client: &Client, home: &str) -> Source<CertificateSecret, Served> {
     let config = only(plan::names::WEBHOOK_SECRET);
     Source::of(Api::namespaced(client.clone(), home), config, webhooks::served)
@@ -118,7 +117,7 @@ pub(crate) fn answering(client: &Client) -> Source<EndpointSlice, Answering> {
     Source::of(Api::all(client.clone()), config, webhooks::answering)
 }
 
-/// Only those with an error are kept.
+/// The topologies with an error.
 pub(crate) fn topologies(client: &Client) -> Source<DynamicObject, String> {
     let keep = |object: &DynamicObject| {
         let error = object.data.pointer("/status/errorMessage")?.as_str()?;
@@ -129,7 +128,7 @@ pub(crate) fn topologies(client: &Client) -> Source<DynamicObject, String> {
     Source::of(api, Config::default(), keep)
 }
 
-/// Only those that speak of a disk multipathd has taken.
+/// The mount failures that name a disk held by multipathd.
 pub(crate) fn mounts(client: &Client) -> Source<SeenEvent, (String, Event)> {
     let keep = |event: &SeenEvent| {
         let message = event.message.as_deref().filter(|text| text.contains("/dev/dm-"))?;
@@ -141,7 +140,7 @@ pub(crate) fn mounts(client: &Client) -> Source<SeenEvent, (String, Event)> {
     Source::of(Api::all(client.clone()), config, keep)
 }
 
-/// The volume a pod waits for because another node has it, and the pod.
+/// The volume that a pod waits for because another node holds it, and the pod.
 pub(crate) fn contests(client: &Client) -> Source<SeenEvent, (String, String)> {
     let config = Config::default().fields("type=Warning,reason=FailedAttachVolume");
     Source::of(Api::all(client.clone()), config, contest)

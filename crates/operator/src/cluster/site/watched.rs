@@ -35,7 +35,7 @@ use crate::cluster::{
     workloads,
 };
 
-/// Shelves kept filled.
+/// The caches of the site.
 pub(crate) struct Watched {
     definitions: Vec<Cache<()>>,
     csi_driver: Cache<()>,
@@ -54,16 +54,16 @@ pub(crate) struct Watched {
     leases: Vec<Cache<Lease>>,
     /// Snapshots of volumes.
     pub(crate) contents: Cache<Content>,
-    /// Pods that are not ready, of drivers by other hands and of a network plugin that is incomplete.
+    /// Pods that are not ready, of drivers not managed by VDO and of an incomplete network plugin.
     pub(crate) pods: Follower<Pod>,
     /// Warnings in the namespaces of drivers.
     pub(crate) warnings: Follower<Warning>,
-    /// The last words of containers that crashed.
+    /// The crash logs of containers.
     pub(crate) words: CrashLogs,
 }
 
 impl Watched {
-    /// The shelves, and the watches that fill them. `changed` is told of every change.
+    /// The caches, and the watches that fill them. The watches notify `changed` of every change.
     pub(crate) fn new(client: &Client, changed: &Arc<watch::Sender<()>>) -> (Self, Vec<Filler>) {
         let mut fill = Fill { fillers: Vec::new(), changed };
         let of = |fill: &mut Fill<'_>, name| fill.one(sources::definition(client, name));
@@ -104,7 +104,7 @@ impl Watched {
         (watched, fill.fillers)
     }
 
-    /// What they hold now.
+    /// The current state of the site.
     pub(crate) fn site(&self) -> Site {
         Site {
             definitions: together(&self.definitions),
@@ -124,17 +124,17 @@ impl Watched {
         }
     }
 
-    /// Changes whenever what is known of nodes here does.
+    /// Numbers that change whenever the node facts from these caches change.
     pub(crate) fn nodes_mark(&self) -> [u64; 2] {
         [self.topologies.revision(), self.mounts.revision()]
     }
 
-    /// What could not be read for lack of rights.
+    /// The permissions that VDO lacks, according to failed reads.
     pub(crate) fn rights(&self) -> Vec<AccessReview> {
         self.site().rights().into_iter().chain(self.words.said().right()).collect()
     }
 
-    /// The drivers' leases, wherever they are.
+    /// The drivers' leases, in any namespace.
     pub(crate) fn leases(&self) -> Known<Vec<Lease>> {
         super::map(&together(&self.leases), |all| all.values().cloned().collect())
     }
@@ -175,22 +175,22 @@ impl Fill<'_> {
     }
 }
 
-/// A lease by name, in whatever namespace the driver is. That it is renewed is not news.
+/// A lease by name, in any namespace. A renewal is not a change.
 pub(crate) fn lease(client: &Client, name: &str) -> Source<SeenLease, Lease> {
     let config = Config::default().fields(&format!("metadata.name={name}"));
     let source = Source::of(Api::all(client.clone()), config, events::lease);
     source.differing(events::is_taken_up)
 }
 
-/// Where something is looked for.
+/// A namespace and labels to watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) namespace: String,
-    /// Labels, as the API server takes them; none if empty.
+    /// A label selector as the API server accepts it; empty for all objects.
     pub(crate) labels: String,
 }
 
-/// What a workload's pods are found by.
+/// The label selector of a workload's pods.
 pub(crate) fn selector(selector: Option<&LabelSelector>) -> String {
     let labels = selector.and_then(|selector| selector.match_labels.as_ref()).into_iter().flatten();
     let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
@@ -207,7 +207,7 @@ fn warnings(client: &Client, place: &Place) -> Source<SeenEvent, Warning> {
     let keep = |event: &SeenEvent| {
         let warning = events::warning(event)?;
         let workload = ["Pod", "DaemonSet", "Deployment", "ReplicaSet"];
-        // Where everybody lives, others have warnings too.
+        // `kube-system` also has warnings about workloads that are not the drivers'.
         let ours =
             !warning.object.starts_with(names::KUBE_SYSTEM) || warning.object.contains("vsphere");
         (ours && workload.contains(&warning.kind.as_str())).then_some(warning)
@@ -215,7 +215,7 @@ fn warnings(client: &Client, place: &Place) -> Source<SeenEvent, Warning> {
     Source::of(Api::namespaced(client.clone(), &place.namespace), config, keep)
 }
 
-/// Watches where it is told to, and nowhere else.
+/// Watches only the requested places.
 pub(crate) struct Follower<T> {
     wanted: watch::Sender<BTreeSet<Place>>,
     shelves: Arc<RwLock<BTreeMap<Place, Cache<T>>>>,
@@ -271,7 +271,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Follower<T> {
         (Self { wanted, shelves }, Box::pin(filler))
     }
 
-    /// From now on, look at these places.
+    /// Replaces the set of places to watch.
     pub(crate) fn follow(&self, places: BTreeSet<Place>) {
         self.wanted.send_if_modified(|before| {
             let news = *before != places;
@@ -280,7 +280,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Follower<T> {
         });
     }
 
-    /// What was seen so far.
+    /// The items seen so far.
     pub(crate) fn seen(&self) -> Vec<T> {
         let shelves = self.shelves.read().unwrap_or_else(PoisonError::into_inner);
         let all = shelves

@@ -1,4 +1,5 @@
-//! The drivers' admission webhooks: who trusts them, with which certificate they answer, whether they do.
+//! The drivers' admission webhooks: the authorities that the API server trusts, the certificates that the
+//! webhooks serve, and the pods that answer.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -17,26 +18,26 @@ use x509_parser::{pem::Pem, prelude::X509Certificate};
 
 use super::{Site, map};
 
-/// The services of the drivers' webhooks, upstream's and OpenShift's.
+/// The Services of the drivers' webhooks, upstream's and OpenShift's.
 pub(crate) const SERVICES: [&str; 2] =
     ["vsphere-webhook-svc", "vmware-vsphere-csi-driver-webhook-svc"];
 
-/// What is kept of a webhook's configuration.
+/// The cached part of a webhook configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hook {
     service: String,
     namespace: String,
     fails_closed: bool,
     created: Timestamp,
-    /// The authorities the API server trusts it by, PEM.
+    /// The authorities that the API server trusts for it, PEM.
     authorities: Vec<u8>,
 }
 
-/// The certificate a webhook answers with, PEM.
+/// The certificate that a webhook serves, PEM.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Served(Vec<u8>);
 
-/// How many pods answer for a service, and since when.
+/// The number of pods that answer for a Service, and since when.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answering {
     service: String,
@@ -44,7 +45,7 @@ pub(crate) struct Answering {
     since: Timestamp,
 }
 
-/// Of a Secret with a certificate, the certificate alone: the key is left out as it is read.
+/// The certificate of a Secret. Deserialization skips the private key.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct CertificateSecret {
     metadata: ObjectMeta,
@@ -91,7 +92,7 @@ fn moment(time: Option<&Time>) -> Timestamp {
     time.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
-/// The webhook of a driver.
+/// The webhook of a driver in a configuration.
 pub(crate) fn hook(configuration: &ValidatingWebhookConfiguration) -> Option<Hook> {
     let hooks = configuration.webhooks.iter().flatten();
     let mut ours = hooks.filter_map(|hook| {
@@ -110,12 +111,11 @@ pub(crate) fn hook(configuration: &ValidatingWebhookConfiguration) -> Option<Hoo
     })
 }
 
-/// The certificate in a Secret.
 pub(crate) fn served(secret: &CertificateSecret) -> Option<Served> {
     secret.data.certificate.clone().map(|certificate| Served(certificate.0))
 }
 
-/// Who answers for a service, as far as one slice tells.
+/// The ready endpoints of a Service in one slice.
 pub(crate) fn answering(slice: &EndpointSlice) -> Option<Answering> {
     let service = slice.labels().get("kubernetes.io/service-name")?;
     let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
@@ -154,7 +154,8 @@ fn webhook(site: &Site, name: &str, hook: &Hook) -> Webhook {
     }
 }
 
-/// The certificate it answers with, where VDO may look; else the end of what the API server trusts.
+/// The certificate that the webhook serves, if it is in an allowed namespace. Otherwise only the expiry of
+/// the authorities that the API server trusts is known.
 fn certificate(site: &Site, hook: &Hook) -> Known<Certificate> {
     let authorities = certificates(&hook.authorities);
     if !crate::allowed_namespaces::has(&hook.namespace) {

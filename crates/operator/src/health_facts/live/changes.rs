@@ -1,4 +1,4 @@
-//! Taking in what changed, one node, machine or volume at a time.
+//! Updates the facts one node, VM or volume at a time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -20,8 +20,8 @@ use crate::{
     vcenters::Vcenters,
 };
 
-/// Which machines of a vCenter are of interest: those of nodes, those that look like one, those that
-/// hold volumes of this cluster.
+/// Selects the VMs of a vCenter that matter: those of nodes, those with the name of a node, and those with
+/// volumes of this cluster.
 pub(in crate::health_facts) struct Concern {
     uuids: HashSet<BiosUuid>,
     names: HashSet<String>,
@@ -63,7 +63,7 @@ impl Concern {
     }
 }
 
-/// The uuids the machine of a node may have, in either byte order.
+/// The possible BIOS uuids of a node's VM, in both byte orders.
 fn uuids(node: &Node) -> impl Iterator<Item = BiosUuid> {
     let provided = node.provider_id.as_deref().and_then(|id| id.strip_prefix("vsphere://"));
     let own = [provided, Some(node.system_uuid.as_str())].into_iter().flatten();
@@ -71,7 +71,7 @@ fn uuids(node: &Node) -> impl Iterator<Item = BiosUuid> {
     own.into_iter().flat_map(|uuid: BiosUuid| [uuid, uuid.swapped()])
 }
 
-/// A machine, with what VDO knows of a setting that waits for a power cycle.
+/// Describes a VM, including a setting of VDO that takes effect at the next power cycle.
 pub(super) fn repaired_machine(
     repaired: &BTreeMap<String, Timestamp>,
     vcenter: &str,
@@ -89,7 +89,7 @@ pub(super) fn repaired_machine(
     machine
 }
 
-/// Takes in nodes that changed, and names the machines that may now be of interest.
+/// Updates changed nodes, and adds the VMs that can matter now to `vms`.
 pub(super) fn change_nodes(
     examination: &mut Examination,
     now: Timestamp,

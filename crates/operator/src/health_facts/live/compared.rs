@@ -1,7 +1,8 @@
-//! What only one side knows: CNS, or Kubernetes.
+//! Finds volumes and snapshots that only CNS or only Kubernetes knows.
 //!
-//! CNS is asked now and then, Kubernetes is watched. What vanished from Kubernetes since CNS was asked
-//! has probably vanished there too: only what was already unknown to Kubernetes at that time counts.
+//! VDO queries CNS now and then, and watches Kubernetes. A volume that vanished from Kubernetes since the
+//! last query has probably vanished from CNS too. So a volume counts only if Kubernetes did not know it at
+//! the time of the query.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,17 +18,17 @@ use crate::{
     cluster::{Stores, site::tally},
 };
 
-/// Each vCenter's answer, compared once.
+/// The answer of each vCenter, compared once.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
     of: BTreeMap<String, (Timestamp, Arc<Audit>, Both)>,
-    /// Handles that are known now.
+    /// The handles that Kubernetes knows now.
     handles: Known<Handles>,
     mark: u64,
 }
 
 impl Compared {
-    /// Takes in answers that are new.
+    /// Compares new answers.
     pub(super) fn take(&mut self, audits: &BTreeMap<String, Arc<Audit>>, stores: &Stores) {
         let mark = stores.volumes.revision();
         if self.mark != mark || self.handles.get().is_none() {
@@ -47,7 +48,7 @@ impl Compared {
         }
     }
 
-    /// Writes down what came of it.
+    /// Records the results of the comparison.
     pub(super) fn put(&mut self, storage: &mut Storage, expected: &BTreeSet<String>) {
         for (_, _, both) in self.of.values_mut() {
             both.forget(&self.handles);

@@ -1,4 +1,4 @@
-//! What the watches and the vCenters hold at this moment, as facts.
+//! Translates the current state of the watches and the vCenters into facts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,7 +38,7 @@ use crate::{
     vcenters::Vcenters,
 };
 
-/// Everything that does not change one by one.
+/// Collects the facts that do not change object by object.
 pub(super) fn frame(
     facts: &facts::Facts,
     stores: &Stores,
@@ -72,7 +72,7 @@ pub(super) fn frame(
     frame
 }
 
-/// The identity the storage driver is told, and the one it made itself.
+/// The cluster id in the storage driver's configuration, and the one that the driver generated itself.
 fn cluster_id(facts: &facts::Facts, site: &Site) -> ClusterId {
     let record = &facts.records.csi;
     let recorded = record.cluster_id.clone().filter(|_| !record.cluster_id_kept_by_driver);
@@ -88,7 +88,7 @@ fn cluster_id(facts: &facts::Facts, site: &Site) -> ClusterId {
     }
 }
 
-/// What the operator knows of itself.
+/// The operator's facts about itself.
 fn operator(facts: &facts::Facts) -> Operator {
     let trouble = facts.catalog_trouble.as_ref();
     let of = |kind| trouble.filter(|trouble| trouble.kind == kind).map(|t| t.reason.clone());
@@ -118,7 +118,6 @@ fn operator(facts: &facts::Facts) -> Operator {
     }
 }
 
-/// The network plugins there are.
 fn plugins(stores: &Stores) -> Vec<Plugin> {
     let mut plugins: Vec<Plugin> =
         stores.daemon_sets.state().iter().filter_map(|set| Plugin::of(set)).collect();
@@ -131,7 +130,8 @@ fn network(facts: &facts::Facts, stores: &Stores) -> health::facts::Network {
     site::network(&plugins(stores), &stores.site.pods.seen(), silent.into_iter(), facts.now)
 }
 
-/// Whether a network plugin is missing somewhere: only time tells whether it will come.
+/// Whether a network plugin is incomplete on some node. No watch event announces that it stays incomplete, so
+/// VDO looks again after a while.
 pub(super) fn network_is_incomplete(stores: &Stores) -> bool {
     plugins(stores).iter().any(|plugin| plugin.incomplete)
 }
@@ -142,7 +142,7 @@ fn list_threshold(facts: &facts::Facts) -> u32 {
     wished.and_then(|number| u32::try_from(number).ok()).unwrap_or(LIST_THRESHOLD)
 }
 
-/// A vCenter without its machines.
+/// Describes a vCenter without its VMs.
 fn vcenter_now(
     facts: &facts::Facts,
     name: &str,
@@ -181,7 +181,8 @@ fn vcenter_now(
     described.connected(&client, inventory.into(), audit.map(AsRef::as_ref))
 }
 
-/// Looks where the drivers are, and at a network plugin that is incomplete.
+/// Watches the pods of the drivers and of incomplete network plugins, and the warnings in the drivers'
+/// namespaces.
 fn follow(stores: &Stores, parts: &[Part]) {
     let mut places = workloads::places(parts);
     places.extend(
@@ -266,7 +267,7 @@ pub(super) fn pending_claims(stores: &Stores) -> Known<Vec<Claim>> {
     let mut by_name: BTreeMap<String, &mut Claim> =
         waiting.iter_mut().map(|claim| (claim.name.clone(), claim)).collect();
     let _ = stores.claim_warnings.read(|warnings| {
-        // The last one wins. One pass: both may be tens of thousands.
+        // The last warning wins. One pass, because there can be tens of thousands of both.
         for warning in warnings.values() {
             if let Some(claim) = by_name.get_mut(&warning.object) {
                 claim.message.clone_from(&warning.event.message);

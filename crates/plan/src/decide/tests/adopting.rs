@@ -1,12 +1,12 @@
-//! Drivers by other hands, taken over.
+//! Adoption of drivers that VDO did not install.
 
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::facts::{ClusterId, Told};
 
-/// A cluster in which the storage driver was installed from upstream's manifest, with a vCenter's
-/// address as its identity, as the predecessor did.
+/// A cluster with a storage driver from upstream's manifest. Its cluster id is the address of a vCenter, as
+/// the Go VDO set it.
 fn upstream() -> World {
     let mut world = World::with_spec(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
     let home = "vmware-system-csi";
@@ -27,7 +27,7 @@ fn upstream() -> World {
     world
 }
 
-/// What both drivers are told is found and understood.
+/// VDO finds and understands the configuration of both drivers.
 fn settings_are_read(world: &mut World) {
     world.facts.in_use = InUse { cpi: Some(Ok(Told::default())), csi: Some(Ok(Told::default())) };
 }
@@ -146,12 +146,12 @@ fn no_secret_of_the_cloud_controllers_settings_is_in_the_proposal() {
     }
 }
 
-/// A driver as some installer leaves it.
+/// A driver in the shape that some installer leaves.
 struct Shape {
     what: &'static str,
     driver: Driver,
     home: &'static str,
-    /// Kind, name, the label by which it knows its pods.
+    /// Kind, name and pod selector label.
     parts: &'static [(&'static str, &'static str, (&'static str, &'static str))],
     version: &'static str,
     settings: &'static str,
@@ -351,8 +351,8 @@ fn pods_are_selected_by_the_labels_they_had_wherever_they_are_selected() {
     assert!(seen >= 2);
 }
 
-/// The state the Go VDO leaves: both drivers by its hand, its Secret, a vCenter's address as the
-/// identity of the cluster.
+/// The state that the Go VDO leaves: both drivers installed by it, its Secret, and a vCenter address as the
+/// cluster id.
 fn go_vdo() -> World {
     let mut world = World::new();
     let parts = [
@@ -453,7 +453,7 @@ fn what_adoption_would_change_is_said_before_it_happens_and_no_password_with_it(
     assert!(!proposal.contains("first") && !proposal.contains("stands for"), "{proposal}");
 }
 
-/// What the storage driver by other hands is told: one vCenter, and this user.
+/// Configures the storage driver that VDO does not manage: one vCenter, and this user.
 fn told_user(world: &mut World, user: &str) {
     let text = format!(
         "[Global]\ncluster-id = \"10.10.10.10\"\n[VirtualCenter \"vc.example.com\"]\n\
@@ -493,7 +493,7 @@ fn an_adopted_driver_gets_no_user_that_sees_less_or_may_do_less() {
         world.settle();
         assert!(world.done.contains(&SECRET.into()), "case {number}: {:?}", world.done);
 
-        // The user it has already is no less than before.
+        // The user that the driver already has does not have fewer privileges than before.
         let mut world = upstream();
         told_user(&mut world, "k8s@vsphere.local");
         adopt(&mut world, "Automatic");

@@ -1,4 +1,4 @@
-//! Install, upgrade, rollback, pruning: one thing after the other, recorded first.
+//! Install, upgrade, rollback and pruning: VDO takes one action at a time, and records it first.
 
 use super::*;
 use crate::facts::{Conflict, PullSecret, Refusal};
@@ -119,7 +119,7 @@ fn a_first_install_that_never_becomes_healthy_can_be_replaced_by_another_release
 #[test]
 fn one_hop_at_a_time() {
     let mut world = older("3.6.3");
-    // A release that can only be reached over another.
+    // A release that is reachable only over another one.
     let catalog = Arc::make_mut(&mut world.facts.catalog);
     let between = "3.7.0".parse().unwrap();
     for release in &mut catalog.releases {

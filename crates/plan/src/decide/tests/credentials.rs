@@ -1,4 +1,4 @@
-//! A new password of the same user reaches the drivers whatever else waits.
+//! A new password of the same user reaches the drivers, no matter what else waits.
 
 use super::*;
 use crate::facts::{Conflict, PullSecret};
@@ -27,7 +27,7 @@ fn assert_told(world: &World, what: &str) {
     }
 }
 
-/// A change that holds up everything else, with its name.
+/// A name, and a change that delays everything else.
 type Trouble = (&'static str, fn(&mut World));
 
 fn troubles() -> Vec<Trouble> {
@@ -119,7 +119,7 @@ fn each_vcenters_password_travels_by_itself() {
             other.state = away(false);
             other.accepted = false;
         },
-        // As an operator sees it that has just started.
+        // The state that an operator sees right after its start.
         |other| {
             (other.state, other.credentials) = (away(true), None);
             (other.credentials_version, other.accepted) = (String::new(), false);
@@ -139,7 +139,7 @@ fn each_vcenters_password_travels_by_itself() {
         let message = world.driver(Driver::Csi).steps[0].message.clone().unwrap();
         assert!(message.contains("waiting for other"), "what waits is named: {message}");
 
-        // It is back with a new password too, and nothing is written twice.
+        // The other vCenter is back, also with a new password. VDO writes nothing twice.
         let other = world.facts.vcenters.get_mut("other").unwrap();
         (other.state, other.accepted) = (verified(), true);
         world.rotate("other", "new of that one");
@@ -383,7 +383,8 @@ fn a_release_that_was_rolled_back_is_tried_again_only_when_its_own_entry_changes
     world.settle();
     let applied = world.done.iter().any(|done| done.starts_with("apply"));
     assert!(!applied, "nothing is said of this release: {:?}", world.done);
-    // A catalog without it for a while, as when a fetched one is lost: it is not forgotten.
+    // The catalog lacks the release for a while, as when VDO loses a fetched catalog. VDO does not forget the
+    // rejection.
     let full = world.facts.catalog.clone();
     let own = entry(&world, NEWEST_CSI);
     let gone = Arc::make_mut(&mut world.facts.catalog).releases.remove(own);

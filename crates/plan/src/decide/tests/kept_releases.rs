@@ -1,5 +1,5 @@
-//! A release that only a fetched catalog knows, when that catalog is gone; and what anybody may read of a
-//! password.
+//! A release that only a fetched catalog lists, after that catalog is gone; and tests that public data
+//! reveals no password.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn fetched() -> World {
     world
 }
 
-/// The newest release of the storage driver once more, under a higher version.
+/// Adds the newest release of the storage driver again, under a higher version.
 fn add_release(world: &mut World, version: &str) {
     let catalog = Arc::make_mut(&mut world.facts.catalog);
     let version: semver::Version = version.parse().unwrap();
@@ -31,7 +31,7 @@ fn add_release(world: &mut World, version: &str) {
     catalog.releases.insert(newest + 1, release);
 }
 
-/// The catalog is gone: what VDO carries is in use, or one without any release that would fit.
+/// Replaces the catalog with the embedded one, or with one that has no release at all.
 fn lose_catalog(world: &mut World, empty: bool) {
     world.facts.catalog = Arc::new(catalog::embedded().clone());
     if empty {
@@ -52,7 +52,7 @@ fn a_driver_is_repaired_when_no_catalog_lists_its_release_any_more() {
         assert_eq!(running(&world), Some(FETCHED), "it is neither downgraded nor removed");
         assert!(world.codes().contains(&"VDO-1116".into()), "{:?}", world.codes());
         assert!(!world.codes().contains(&"VDO-1006".into()), "{:?}", world.codes());
-        // A vCenter that is away does not change that.
+        // An unreachable vCenter does not change that.
         world.done.clear();
         world.vcenter().state = away(true);
         world.facts.objects.retain(|id, _| !GONE(id));
@@ -124,7 +124,7 @@ fn without_its_entry_a_driver_is_left_alone_and_that_is_reported() {
     assert!(world.codes().contains(&"VDO-1006".into()), "{:?}", world.codes());
 }
 
-/// A plan without what only those see who may read Secrets.
+/// A plan without the data that only users with permission to read Secrets can see.
 fn public(plan: &Plan) -> String {
     let mut plan = plan.clone();
     for driver in &mut plan.drivers {
@@ -138,8 +138,8 @@ fn public(plan: &Plan) -> String {
     format!("{plan:#?}")
 }
 
-/// Two clusters that differ in the password of vCenter, and in nothing else, look the same to the
-/// ClusterRole `view`: records, digests, annotations, findings, every object that is no Secret.
+/// Two clusters that differ only in the vCenter password look the same to the ClusterRole `view`: records,
+/// digests, annotations, findings, and every object that is not a Secret.
 #[test]
 fn nothing_that_view_reads_depends_on_the_password() {
     let with = |password: &str| {

@@ -1,4 +1,4 @@
-//! Records that are lost or cannot be read.
+//! Records that are lost or unreadable.
 
 use super::*;
 use crate::facts::ClusterId;
@@ -37,7 +37,7 @@ fn a_driver_whose_record_is_lost_is_written_down_anew_and_not_touched() {
 #[test]
 fn an_adopted_driver_whose_record_is_lost_keeps_its_names_and_is_not_doubled() {
     let mut world = World::installed();
-    // As if it had been adopted: other names, other labels, another Secret.
+    // The driver looks adopted: other names, other labels, another Secret.
     let names = crate::record::Names {
         namespace: names::CSI_NAMESPACE.into(),
         settings: Some("their-settings".into()),
@@ -107,7 +107,7 @@ fn a_record_that_cannot_be_read_is_named_and_nothing_of_its_driver_is_touched() 
     let plan = world.plan();
     let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1911").unwrap();
     assert!(finding.seen.as_deref().unwrap().contains("gibberish"), "{finding:?}");
-    // What the other one has may be needed here: it is not deleted either.
+    // The other driver can need the objects of this one, so VDO does not delete them either.
     let removed = json!({"mode": "Removed"});
     world.desired(|config| config.spec.cloud_provider = serde_json::from_value(removed).unwrap());
     world.settle();

@@ -1,11 +1,11 @@
-//! Nodes that run on something else than vSphere, or whose provider id is not vSphere's.
+//! Nodes that do not run on vSphere, or whose provider id is not one of vSphere.
 
 use super::*;
 use crate::plan::NodeWord;
 
 const K3S: &str = "k3s://node-2";
 
-/// Who is left out from now on, and who is not any more.
+/// The nodes that VDO excludes from now on (true) or includes again (false).
 fn words(world: &World) -> Vec<(String, bool)> {
     let words = world.plan().nodes.into_iter();
     words.map(|NodeWord { node, out, .. }| (node, out)).collect()

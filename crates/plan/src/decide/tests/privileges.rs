@@ -1,4 +1,4 @@
-//! What another vCenter user may do is known before a driver gets it.
+//! VDO knows the privileges of a new vCenter user before a driver gets that user.
 
 use api::finding::codes;
 

@@ -1,4 +1,4 @@
-//! Identity, credentials and machines: what must be known before anything is changed.
+//! Cluster id, credentials and VMs: VDO must know them before it changes anything.
 
 use api::finding::codes;
 
@@ -59,7 +59,7 @@ fn a_record_restored_from_another_cluster_brings_no_identity_that_is_in_use_ther
     world.facts.cluster_id = Ok(Some(ClusterId { id, kept_by_driver: false }));
     world.facts.foreign_volumes = Ok(vec!["shop/orders".into()]);
     assert_eq!(storage_plan(&world).next, Next::Blocked);
-    // Nobody can be asked yet.
+    // VDO cannot query CNS yet.
     let verified = std::mem::replace(&mut world.vcenter().state, away(true));
     world.facts.foreign_volumes = Err("vc is not connected".into());
     assert_eq!(storage_plan(&world).next, Next::Wait);
@@ -117,7 +117,7 @@ fn a_cluster_id_once_used_never_changes() {
         Some(api::VDOConfigStatus { cluster_id: Some("edited".into()), ..Default::default() });
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
-    // Not even over a removal: volumes that stay are known by it.
+    // The cluster id survives even a removal, because the remaining volumes are registered under it.
     remove_storage(&mut world);
     world.settle();
     assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("vdo-0c9c1f5e"));
@@ -137,7 +137,7 @@ fn unproven_credentials_never_reach_a_rendered_object() {
     let states = [VcenterState::Untried, away(true), away(false)];
     for state in states {
         let mut world = World::installed();
-        // A Secret with another password, not proven yet.
+        // A Secret with another password that is not verified yet.
         let vcenter = world.vcenter();
         vcenter.state = state.clone();
         vcenter.credentials = Some(credential("not-proven"));
@@ -232,7 +232,7 @@ fn the_cloud_controller_is_not_rolled_while_the_machine_of_a_node_is_missing_or_
     let vms = [
         NodeVm::Missing,
         NodeVm::Unknown("vc is away".into()),
-        // Found, but by a user the cloud controller does not log in as.
+        // A VM that VDO finds, but only with a user that the cloud controller does not use.
         found_by("vmware-system-vdo/other"),
         found_by("elsewhere/vc"),
     ];
@@ -286,7 +286,7 @@ fn another_user_does_not_reach_storage_before_every_machine_is_seen_by_it() {
     let hidden = [
         NodeVm::Missing,
         NodeVm::Unknown("vc is not connected".into()),
-        // Seen by another user of the same vCenter.
+        // A VM that only another user of the same vCenter sees.
         found_by("vmware-system-vdo/other"),
     ];
     for hidden in hidden {
@@ -425,7 +425,7 @@ fn no_cloud_controller_comes_to_nodes_it_would_take_for_gone() {
     assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked);
     world.facts.cluster.nodes[1].vm = NodeVm::Unknown("vc is not read yet".into());
     assert_eq!(world.driver(Driver::Cpi).next, Next::Wait);
-    // One that no cloud controller has seen only waits for its machine.
+    // A node that no cloud controller has initialised only waits for its VM.
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.facts.cluster.nodes[1].provider_id = String::new();
     world.settle();

@@ -1,10 +1,10 @@
-//! A newer VDO, or a newer catalog, that renders the same release otherwise.
+//! A newer VDO, or a newer catalog, that renders the same release differently.
 
 use super::*;
 
 const SHUT: &str = r#"{"window": {"start": "22:00", "duration": "2h"}}"#;
 
-/// Both drivers run, and a newer VDO with other images for the same releases takes over.
+/// Both drivers run, and then a newer VDO starts with other images for the same releases.
 fn taken_over(upgrades: Option<&str>) -> World {
     let mut world = World::new();
     world.desired(|config| {
@@ -17,7 +17,7 @@ fn taken_over(upgrades: Option<&str>) -> World {
     let text = serde_json::to_string(&catalog).unwrap();
     let text = text.replace("csi-attacher", "csi-attacher-rebuilt");
     *catalog = serde_json::from_str(&text).unwrap();
-    // It has applied nothing itself yet.
+    // The new VDO has applied nothing itself yet.
     for seen in world.facts.objects.values_mut() {
         seen.settled = false;
     }
@@ -96,7 +96,7 @@ fn a_node_of_another_kind_gets_its_driver_whatever_waits() {
     let mut world = taken_over(None);
     world.settle();
     assert!(!touched(&world), "{:?}", world.done);
-    // One more of the same changes nothing.
+    // One more node of the same kind changes nothing.
     let mut another = world.facts.cluster.nodes[2].clone();
     another.name = "another".into();
     world.facts.cluster.nodes.push(another);

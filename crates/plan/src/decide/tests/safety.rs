@@ -1,4 +1,4 @@
-//! What runs is left alone, and what is not ours stays.
+//! VDO does not touch a running driver, and keeps objects that do not belong to it.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn what_somebody_deleted_is_put_back_though_vcenter_is_away() {
     let done = world.done.join(", ");
     assert!(done.contains("apply Deployment vsphere-csi-controller"), "{done}");
     assert!(!done.contains("Secret"), "nothing is told that is not proven: {done}");
-    // Where more than that is asked for, it waits.
+    // VDO waits if the spec asks for more than that.
     world.done.clear();
     world.desired(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
@@ -104,7 +104,8 @@ fn attached_volumes_refuse_removal_and_are_named() {
 #[test]
 fn no_object_that_holds_what_is_not_ours_is_ever_deleted() {
     let mut world = World::installed();
-    // Whatever a record says: it may be of a release that had more, or have been written by hand.
+    // The content of the record does not matter: an earlier release can have had more objects, or a person
+    // can have edited it.
     let forbidden = [
         ("v1", "Namespace"),
         ("v1", "PersistentVolume"),
@@ -249,7 +250,7 @@ fn a_second_config_is_named_and_changes_nothing() {
     let plan = world.plan();
     let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1001").unwrap();
     assert_eq!(finding.objects[0].name, format!("{}/other", world.facts.home));
-    // The command deletes what is not followed, and names nothing else.
+    // The command deletes the VDOConfigs that VDO does not follow, and names nothing else.
     let command = &finding.remedy[1];
     let expected = format!("kubectl delete vdoconfig --namespace {} other   ", world.facts.home);
     assert!(command.starts_with(&expected), "{command}");

@@ -1,4 +1,4 @@
-//! From upstream's cloud controller to this project's and back, on a cluster that runs.
+//! From upstream's cloud controller to the Rust implementation and back, on a running cluster.
 
 use api::vdo_config::Implementation as Maker;
 
@@ -75,7 +75,7 @@ fn one_that_does_not_become_healthy_is_taken_back_and_not_tried_again() {
     world.done.clear();
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
-    // Mended, and asked for again: a new wish is a new try.
+    // The release is fixed, and a new generation of the spec asks for it: VDO tries it again.
     world.broken.clear();
     choose(&mut world, Maker::Upstream);
     world.settle();

@@ -1,10 +1,10 @@
-//! How long a release is given, and what is held against it.
+//! The rollout timeout of a release, and the failures that count against it.
 
 use super::*;
 
 const BEFORE: &str = "3.6.3";
 
-/// An upgrade of storage begins, and is done step by step until `stop` says so.
+/// Starts an upgrade of storage, and carries it out step by step until `stop` returns true.
 fn upgrading(broken: bool, stop: impl Fn(&World) -> bool) -> World {
     let mut world = older(BEFORE);
     if broken {
@@ -56,7 +56,7 @@ fn a_pause_between_two_steps_is_not_held_against_a_release() {
     while !has_done("apply DaemonSet vsphere-csi-node")(&world) {
         assert!(world.step());
     }
-    // It has been applied this very moment: of course it does not run yet.
+    // VDO has applied it this very moment, so it cannot run yet.
     storage(&mut world, "vsphere-csi-node").available = 0;
     world.settle();
     assert_eq!(running(&world), Some(NEWEST_CSI));
@@ -91,7 +91,7 @@ fn a_release_that_comes_on_slowly_is_not_given_up_and_one_that_stops_is() {
     }
     let writes = world.done.iter().filter(|done| *done == "record CSI").count();
     assert!(writes < 70, "it is written down now and then: {writes}");
-    // Now one that comes and goes is no progress.
+    // A pod that comes and goes is no progress.
     storage(&mut world, "vsphere-csi-node").available = 58;
     world.pass(SignedDuration::from_mins(10));
     storage(&mut world, "vsphere-csi-node").available = 59;
@@ -126,7 +126,7 @@ fn a_node_that_is_down_holds_up_neither_an_install_nor_an_upgrade() {
     storage(&mut world, "vsphere-csi-node").unreachable = 1;
     world.settle();
     assert!(world.record(Driver::Csi).healthy);
-    // None at all is another matter.
+    // The driver is not healthy if no pod runs at all.
     let node = storage(&mut world, "vsphere-csi-node");
     (node.unreachable, node.available) = (3, 0);
     assert!(!node.is_healthy());
@@ -168,7 +168,7 @@ fn a_rollout_under_which_nodes_go_down_stops_there_and_is_taken_back() {
     while !has_done("apply DaemonSet vsphere-csi-node")(&world) {
         assert!(world.step());
     }
-    // One alone may be chance.
+    // A single pod can fail by chance.
     let mut by_chance = world.clone();
     let node = storage(&mut by_chance, "vsphere-csi-node");
     (node.available, node.unreachable, node.suspect) = (11, 1, 1);
@@ -181,7 +181,7 @@ fn a_rollout_under_which_nodes_go_down_stops_there_and_is_taken_back() {
     world.settle();
     assert_eq!(world.done, Vec::<String>::new(), "no more may be unavailable for them");
     assert!(!world.record(Driver::Csi).healthy);
-    // Patience is counted from the pods that came before.
+    // The timeout counts from the last pods that started.
     for _ in 0..2 {
         world.pass(SignedDuration::from_mins(20));
         world.settle();
@@ -235,7 +235,7 @@ fn health_of_what_stood_there_before_is_not_that_of_what_was_applied() {
     while !has_done("apply Deployment vsphere-csi-controller")(&world) {
         assert!(world.step());
     }
-    // One watch has told of the change, the other has not.
+    // One watch has reported the change, the other has not.
     world.facts.workloads = before;
     world.settle();
     assert_eq!(world.driver(Driver::Csi).next, Next::Wait);
@@ -323,7 +323,7 @@ fn a_pod_that_did_not_run_before_an_upgrade_is_not_held_against_it() {
     let record = world.record(Driver::Csi);
     assert_eq!(record.version.as_deref(), Some(NEWEST_CSI));
     assert!(record.healthy && record.rejected.is_none(), "{record:?}");
-    // It is still said that one does not run.
+    // VDO still reports that one pod does not run.
     storage(&mut world, "vsphere-csi-node").available = 99;
     assert_eq!(world.driver(Driver::Csi).next, Next::Wait);
 }
@@ -347,13 +347,13 @@ fn one_more_pod_that_does_not_run_is_held_against_an_upgrade() {
     assert_eq!(running(&world), Some(BEFORE));
 }
 
-/// The API server refuses storage classes, and nothing else.
+/// The API server rejects StorageClasses, and nothing else.
 fn refuse_classes(world: &mut World) {
     let text = "StorageClass fast: forbidden".into();
     world.facts.refused.insert(Driver::Csi, crate::facts::Refusal { text, firm: true });
 }
 
-/// Does what the plan says, but for the classes.
+/// Carries out the plan, except for the classes.
 fn settle_without_classes(world: &mut World) {
     for _ in 0..200 {
         let next = world.driver(Driver::Csi).next;
@@ -384,7 +384,7 @@ fn a_class_that_is_refused_takes_back_no_release_and_switches_no_way_back_off() 
     assert_eq!(record.version.as_deref(), Some(NEWEST_CSI), "all of its pods run");
     assert!(record.healthy, "{record:?}");
 
-    // Installed for the first time under the same refusal, the next release can be taken back.
+    // The next release can be rolled back, even if VDO installed the first one under the same rejection.
     let mut world = World::new();
     pin(&mut world, BEFORE);
     world.desired(|config| {
@@ -435,7 +435,7 @@ fn a_release_that_was_taken_back_is_tried_again_once_it_is_approved_anew() {
     assert!(!states.contains(&back), "it goes forward: {states:?}");
 }
 
-/// Which of these conditions are true; the status is written, as the operator writes it.
+/// Writes the status as the operator does. Returns which of these conditions are true.
 fn reported<const N: usize>(world: &mut World, kinds: [&str; N]) -> [bool; N] {
     let status = crate::status::status(&world.facts, &world.plan());
     let all = kinds.map(|kind| api::condition::is_true(&status.conditions, kind));

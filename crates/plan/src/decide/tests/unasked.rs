@@ -1,4 +1,4 @@
-//! A driver nobody mentions any more.
+//! A driver without a section in the spec.
 
 use super::*;
 

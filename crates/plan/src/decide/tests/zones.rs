@@ -1,4 +1,4 @@
-//! Every node has a zone before a driver that runs is told of zones.
+//! Every node must have a zone before a running driver is configured with zones.
 
 use api::finding::codes;
 
@@ -49,7 +49,7 @@ fn zones_are_switched_on_when_every_node_has_one_and_until_then_nothing_changes(
     world.settle();
     assert!(world.done.contains(&SECRET.into()), "{:?}", world.done);
     let place = |what: &str| world.done.iter().position(|done| done == what).unwrap();
-    // A node is registered anew when there is a controller that knows of zones.
+    // A node registers again only when a controller runs that knows the zones.
     let controller = place("apply Deployment vsphere-csi-controller");
     assert!(controller < place("apply DaemonSet vsphere-csi-node"), "{:?}", world.done);
     for driver in [Driver::Cpi, Driver::Csi] {
