@@ -262,7 +262,7 @@ impl Nodes {
 
     /// Reads a node from the API server.
     pub async fn fetch(&self, name: &str) -> Result<Option<Node>, kube::Error> {
-        Ok(with_timeout(self.api.get_opt(name)).await?.map(|object| self.from_object(object)))
+        Ok(with_timeout(self.api.get_opt(name)).await?.map(|object| self.convert(object)))
     }
 
     /// Patches a node if it has not changed since `node` was read. Returns the new node.
@@ -272,7 +272,7 @@ impl Nodes {
             PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);
         let written = self.write(self.api.patch(&node.name, &parameters, &patch)).await?;
-        Ok(self.from_object(written))
+        Ok(self.convert(written))
     }
 
     /// Writes addresses if the node has not changed since `node` was read. Returns the new node.
@@ -286,7 +286,7 @@ impl Nodes {
             PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);
         let written = self.write(self.api.patch_status(&node.name, &parameters, &patch)).await?;
-        Ok(self.from_object(written))
+        Ok(self.convert(written))
     }
 
     /// Deletes a node if it has not changed since `node` was read.
@@ -300,7 +300,7 @@ impl Nodes {
         self.write(self.api.delete(&node.name, &parameters)).await.map(drop)
     }
 
-    fn from_object(&self, object: NodeObject) -> Node {
+    fn convert(&self, object: NodeObject) -> Node {
         from_object(object, &self.label_filter, |labels| {
             let mut sets = self.label_sets.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(same) = sets.get(&labels) {
@@ -316,7 +316,7 @@ impl Nodes {
     }
 
     fn store(&self, object: NodeObject) -> Arc<str> {
-        self.cache(self.from_object(object))
+        self.cache(self.convert(object))
     }
 
     pub(crate) fn cache(&self, node: Node) -> Arc<str> {

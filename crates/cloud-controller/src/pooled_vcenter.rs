@@ -179,7 +179,7 @@ impl PooledVcenter {
         let mut known = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         match &problem {
             None if known.is_some() => {
-                tracing::info!(vcenter = &**self.name(), "the inventory watch is live")
+                tracing::info!(vcenter = &**self.name(), "the inventory watch is live");
             }
             Some(text) if known.as_ref() != Some(text) => {
                 tracing::warn!(

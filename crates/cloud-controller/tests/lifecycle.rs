@@ -194,9 +194,9 @@ async fn the_node_of_a_rebuilt_vm_is_kept_and_an_event_contains_the_fix() {
         let patch = kube::api::Patch::Merge(&shown);
         let parameters = kube::api::PatchParams::default();
         stage.api().patch_status(name, &parameters, &patch).await.unwrap();
-        let path = format!("/DC0/vm/{name}-new");
+        let new_vm = format!("/DC0/vm/{name}-new");
         stage
-            .event_containing_all(name, "VMReplaced", &[&path, "drain the node, delete the Node"])
+            .event_containing_all(name, "VMReplaced", &[&new_vm, "drain the node, delete the Node"])
             .await;
     }
     let is_new = |node: &k8s_openapi::api::core::v1::Node| {

@@ -233,7 +233,7 @@ impl Engine {
                 }
                 Err(error) => {
                     let text = error_chain(&error);
-                    tracing::error!(error = text, "a round was not finished");
+                    tracing::error!(error = text, "a reconcile round failed");
                     let pause = backoff.failed(());
                     if error.is_refusal_of_a_driver() {
                         finished(pause);
@@ -278,7 +278,7 @@ impl Engine {
             && let Err(error) = self.ask_for_version().await
         {
             // The accepted version stays: one of several API servers may be unreachable.
-            tracing::warn!(error = error_chain(&error), "the version is not told");
+            tracing::warn!(error = error_chain(&error), "cannot read the Kubernetes version");
             self.asked = Instant::now();
         }
         let Self { client, around, stores, vcenters, catalogs, applied, refused, .. } = self;

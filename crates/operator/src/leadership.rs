@@ -121,7 +121,7 @@ async fn follow_owner(
             }
             Ok(None) => reported = None,
             Err(error) => {
-                tracing::warn!(error = error_chain(&error), "cannot read the cluster's lease")
+                tracing::warn!(error = error_chain(&error), "cannot read the cluster's lease");
             }
         }
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -149,7 +149,7 @@ async fn claim_if_abandoned(
             "the namespace of the installation that led is gone: this one takes its place"
         ),
         Err(error) => {
-            tracing::debug!(error = error_chain(&error), "cannot claim the cluster's lease")
+            tracing::debug!(error = error_chain(&error), "cannot claim the cluster's lease");
         }
     }
 }

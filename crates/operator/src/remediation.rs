@@ -77,7 +77,7 @@ pub enum Error {
         "there is no record of a repair {id}: `kubectl get configmap {map} -o yaml` lists them"
     ))]
     NoRecord { id: String, map: &'static str },
-    #[snafu(display("{id} leaves nothing that could be taken back"))]
+    #[snafu(display("{id} cannot be undone"))]
     NothingToUndo { id: String },
     #[snafu(display("no new certificate could be made"))]
     Certificate { source: webhook_certificates::Error },

@@ -135,7 +135,7 @@ fn findings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<
         events.push(Event {
             type_: EventType::Normal,
             reason: "FindingCleared".into(),
-            note: Some(format!("{}: no more: {}", finding.code, finding.title)),
+            note: Some(format!("{}: resolved: {}", finding.code, finding.title)),
             action: finding.code.clone(),
             secondary: None,
         });

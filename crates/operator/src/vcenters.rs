@@ -226,7 +226,7 @@ impl Vcenters {
                 Lookup::Unseen => {}
             }
             if !matches!(inventory.status(), Status::Live) {
-                doubt = Some(format!("{name} is away"));
+                doubt = Some(format!("{name} is unreachable"));
             }
         }
         match doubt {

@@ -63,7 +63,7 @@ fn stays(left: &[ObjectId]) -> String {
         return String::new();
     }
     let names: Vec<String> = left.iter().map(ToString::to_string).collect();
-    format!("; written before it, and not taken back: {}", names.join(", "))
+    format!("; written before it, and not rolled back: {}", names.join(", "))
 }
 
 /// An object to write, compared with the existing one.

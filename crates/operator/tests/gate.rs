@@ -57,7 +57,7 @@ async fn is_blocked(testbed: &Testbed, operator: &Process) {
         let now = status.plan.as_ref().and_then(|plan| plan.state);
         let open = blocker(status).is_some_and(|finding| finding.acknowledged.is_none());
         let plan = serde_json::to_string(&status.plan).unwrap();
-        let explained = plan.contains("waits for VDO-1307 to be cured");
+        let explained = plan.contains("waits for VDO-1307 to be fixed");
         now == Some(PlanState::Blocked)
             && open
             && explained

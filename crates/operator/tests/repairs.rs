@@ -172,7 +172,9 @@ impl Fixture {
         self.images_come_from("registry.k8s.io/csi-vsphere/").await;
         let after = self.testbed.controller().await.metadata.generation.unwrap();
         assert_eq!(after, before + 1, "two images of one workload need one rollout");
-        self.testbed.event("Repaired", "VDO-1602: Lets deployment/vsphere-csi-controller").await;
+        self.testbed
+            .event("Repaired", "VDO-1602: Sets the images of deployment/vsphere-csi-controller")
+            .await;
 
         self.undo(Some("VDO-1602")).await;
         self.images_come_from("gcr.io/cloud-provider-vsphere/").await;

@@ -104,12 +104,7 @@ fn the_releases_that_a_sample_pins_share_a_kubernetes_version() {
     let range = |driver: Driver, section: &serde_json::Value| {
         let version = section["version"].as_str()?.parse().unwrap();
         let release = catalog::embedded().find(driver, Implementation::Upstream, &version);
-        Some(
-            release
-                .unwrap_or_else(|| panic!("the catalog lacks {driver} {version}"))
-                .kubernetes
-                .clone(),
-        )
+        Some(release.unwrap_or_else(|| panic!("the catalog lacks {driver} {version}")).kubernetes)
     };
     for sample in api::samples::samples() {
         for object in sample.objects.iter().filter(|object| object["kind"] == "VDOConfig") {

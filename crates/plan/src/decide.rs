@@ -8,10 +8,10 @@
 //!
 //! VDO never breaks these rules. Each of them has a test of its name:
 //!
-//! - VDO does not touch a running driver when no release matches, when a vCenter is unreachable, or when VDO cannot
-//!   render the driver's configuration: [`Next::Blocked`] changes nothing.
-//! - VDO records every object before it applies it. VDO deletes only objects that the record lists, and no kinds
-//!   that can hold data of other owners.
+//! - VDO does not touch a running driver when no release matches, when a vCenter is unreachable, or when VDO
+//!   cannot render the driver's configuration: [`Next::Blocked`] changes nothing.
+//! - VDO records every object before it applies it. VDO deletes only objects that the record lists, and no
+//!   kinds that can hold data of other owners.
 //! - VDO reports a driver that it does not manage, or adopts it piece by piece if the spec asks for it.
 //! - VDO does not remove storage while volumes are attached.
 //! - VDO does not change the cloud controller while the VM of a node is not found.

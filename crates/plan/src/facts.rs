@@ -77,9 +77,9 @@ pub struct Facts {
     pub catalog: Arc<Catalog>,
     /// The reason why VDO does not use a newer catalog, if there is one.
     pub catalog_trouble: Option<CatalogTrouble>,
-    /// The rollout timeout: if a new release is not healthy by then, VDO rolls back to the previous one.
+    /// The rollout timeout: the time that a new release has to become healthy before VDO rolls it back.
     pub timeouts: SignedDuration,
-    /// An upper limit in seconds for the grace period; see [`Facts::grace`].
+    /// An upper limit in seconds for the grace period; see [`Facts::grace()`].
     pub grace: Option<u32>,
     /// The error of the last attempt to apply, by driver.
     pub refused: BTreeMap<Driver, Refusal>,

@@ -11,8 +11,8 @@
 //!               └─ names, object_id, written_names, apply_set
 //! ```
 //!
-//! Everything a rule depends on is a field of [`facts::Facts`], including the time. The operator decides in each
-//! round of its loop, and `vdoctl` decides once: both get the same plan from the same facts.
+//! Everything a rule depends on is a field of [`facts::Facts`], including the time. The operator decides in
+//! each round of its loop, and `vdoctl` decides once: both get the same plan from the same facts.
 
 pub mod apply_set;
 mod decide;

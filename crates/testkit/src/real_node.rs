@@ -276,6 +276,7 @@ fn prepare_cgroups(name: &str) -> Result<(), Error> {
 }
 
 /// The kernel takes a moment to let go of the processes of a group.
+#[expect(clippy::disallowed_methods, reason = "a destructor cannot wait any other way")]
 fn remove_groups(path: &Path) {
     for _ in 0..50 {
         for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {

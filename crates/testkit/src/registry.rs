@@ -74,7 +74,7 @@ impl Registry {
             .arg(&layer);
         done(
             "tar",
-            tar.arg("pause").output().context(SpawnSnafu { program: "tar", path: "tar" })?,
+            &tar.arg("pause").output().context(SpawnSnafu { program: "tar", path: "tar" })?,
         )?;
         let (target, layer) = (format!("{}/pause:1", self.address()), layer.display().to_string());
         crane(&["append", "--insecure", "--oci-empty-base", "-f", &layer, "-t", &target])?;
@@ -89,10 +89,10 @@ fn crane(arguments: &[&str]) -> Result<String, Error> {
     let program = locate("crane")?;
     let output = Command::new(&program).args(arguments).output();
     let output = output.context(SpawnSnafu { program: "crane", path: &program })?;
-    done(&format!("crane {}", arguments.join(" ")), output)
+    done(&format!("crane {}", arguments.join(" ")), &output)
 }
 
-fn done(command: &str, output: Output) -> Result<String, Error> {
+fn done(command: &str, output: &Output) -> Result<String, Error> {
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         return ImageSnafu { command, text }.fail();

@@ -69,7 +69,7 @@ fn outcome(case: &InitialisationCase) -> String {
     match plan.addresses {
         None => parts.push("addresses stay".into()),
         Some(addresses) => {
-            parts.extend(addresses.iter().map(|address| address.address.to_string()))
+            parts.extend(addresses.iter().map(|address| address.address.to_string()));
         }
     }
     parts.join(" ")

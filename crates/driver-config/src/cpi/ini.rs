@@ -27,10 +27,10 @@ pub(super) fn read(text: &str) -> Result<Read<CpiConfig>, ReadError> {
         let unknown_keys = &mut unknown;
         match (section.name.to_ascii_lowercase().as_str(), &section.subsection) {
             ("global", None) => {
-                read_section(section, keys::GLOBAL, &mut config.global, unknown_keys)?
+                read_section(section, keys::GLOBAL, &mut config.global, unknown_keys)?;
             }
             ("labels", None) => {
-                read_section(section, keys::LABELS, &mut config.labels, unknown_keys)?
+                read_section(section, keys::LABELS, &mut config.labels, unknown_keys)?;
             }
             ("nodes", None) => read_section(section, keys::NODES, &mut config.nodes, unknown_keys)?,
             ("route", None) => read_section(section, keys::ROUTE, &mut config.route, unknown_keys)?,

@@ -83,8 +83,8 @@ impl Platform {
     /// Detects the platform from a node. A node that has just joined may not give it away yet.
     pub fn from_node(node: &Node) -> Option<Self> {
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-        let none = BTreeMap::new();
-        let labels = node.metadata.labels.as_ref().unwrap_or(&none);
+        let no_labels = BTreeMap::new();
+        let labels = node.metadata.labels.as_ref().unwrap_or(&no_labels);
         Self::detect("", &[], info.map_or("", |info| &info.os_image), labels)
     }
 }

@@ -148,11 +148,11 @@ impl Remediator {
             match result {
                 Ok(()) => {
                     self.tried.remove(&id);
-                    let note = format!("{id} was taken back");
+                    let note = format!("{id} was undone");
                     told.push(event(&id, "RepairUndone", EventType::Normal, &note));
                 }
                 Err(error) => {
-                    let note = format!("{id} could not be taken back: {}", error_chain(&error));
+                    let note = format!("{id} could not be undone: {}", error_chain(&error));
                     told.push(event(&id, "UndoFailed", EventType::Warning, &note));
                 }
             }

@@ -94,7 +94,7 @@ pub(super) fn decide(
             if !record_recovery::parts(facts, driver, record).is_empty() =>
         {
             let why = "it is to be removed, and what VDO applied is not on record; with mode: Managed the \
-                       record is made anew";
+                       record is created again";
             notes.findings.push(record_recovery::doubtful(facts, driver, why));
             plan.next = Next::Blocked;
         }

@@ -26,8 +26,8 @@ pub(super) fn gate(
         facts.health.blockers.iter().filter(|finding| concerns(finding, driver)).collect();
     if let Some(first) = blockers.first() {
         let names: Vec<&str> = blockers.iter().map(|finding| finding.code.as_str()).collect();
-        let message = format!("waits for {} to be cured: {}", names.join(", "), first.title);
-        return Some((waiting("Cure what stands in the way", Some(message)), Next::Blocked));
+        let message = format!("waits for {} to be fixed: {}", names.join(", "), first.title);
+        return Some((waiting("Fix the blocking findings", Some(message)), Next::Blocked));
     }
     let first_time = record.version.is_none();
     (first_time && facts.health.pending).then(|| {

@@ -113,7 +113,7 @@ pub(super) fn is_lost(
     plan.next = match found_again(facts, desired, record, &parts) {
         Ok(record) => Next::Record(Box::new(record)),
         Err(why) => {
-            let why = format!("it is not on record, and the record cannot be made anew: {why}");
+            let why = format!("it is not on record, and the record cannot be created again: {why}");
             notes.findings.push(doubtful(facts, desired.driver, &why));
             Next::Blocked
         }

@@ -1,17 +1,17 @@
-//! The rollback rule: when VDO gives up an upgrade, which release runs then, and when VDO can try the failed release
-//! again.
+//! The rollback rule: when VDO gives up an upgrade, which release runs then, and when VDO can try the failed
+//! release again.
 //!
 //! ```text
-//!   upgrade ─► healthy in time ───────────────────────────────────► done, the record keeps no previous release
+//!   upgrade ─► healthy in time ───────────────────────────────────► done, no previous release is kept
 //!      │
 //!      └─► a pod does not run, or the API server rejects an object,
 //!          and nothing improved within the rollout timeout ─► previous release ─► rejected until spec,
 //!                                                                                approval or catalog change
 //! ```
 //!
-//! A timeout alone does not cause a rollback. VDO rolls back a release when one of its pods does not run or the API
-//! server rejects an object, and nothing improved before the timeout. A release is not at fault when the operator or a
-//! vCenter was unreachable, or when a large cluster has slow registries.
+//! A timeout alone does not cause a rollback. VDO rolls back a release when one of its pods does not run or
+//! the API server rejects an object, and nothing improved before the timeout. A release is not at fault when
+//! the operator or a vCenter was unreachable, or when a large cluster has slow registries.
 
 use api::finding::{Finding, codes};
 use catalog::Driver;

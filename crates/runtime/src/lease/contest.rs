@@ -267,7 +267,7 @@ pub(super) async fn release(contender: &Contender, latest: &Lease) -> bool {
         match leases.replace(name, &PostParams::default(), &released).await {
             Ok(_) => return true,
             Err(error) => {
-                tracing::debug!(lease = name, %error, "reading the lease again before the release")
+                tracing::debug!(lease = name, %error, "reading the lease again before the release");
             }
         }
         match read_current(contender).await {

@@ -115,7 +115,7 @@ impl Reader {
     async fn process_block(&self, block: &Block) {
         match (block.language.as_str(), block.file(), block.not_run()) {
             (_, Some(name), _) => {
-                drop(self.workdir.write(name, self.own_names(&block.text)).unwrap())
+                drop(self.workdir.write(name, self.own_names(&block.text)).unwrap());
             }
             (_, _, Some(_)) => {}
             ("yaml", ..) => self.dry_run_objects(block).await,

@@ -82,7 +82,8 @@ fn page(definition: &Definition, width: usize) -> String {
     if *fixable {
         let note =
             "spec.remediation of the VDOConfig decides whether VDO fixes this automatically.";
-        text += &format!("\n{}", wrap("  ", note, width));
+        text += "\n";
+        text += &wrap("  ", note, width);
     }
     if let Some(background) = document::background(definition) {
         let paragraphs = background

@@ -39,7 +39,7 @@ mod tests {
     fn each_problem_of_the_catalog_has_its_own_finding() {
         let fetch = |state: &mut CatalogState| state.fetch_error = Some("timed out".into());
         let trust = |state: &mut CatalogState| {
-            state.distrusted = Some("the signature belongs to another key".into())
+            state.distrusted = Some("the signature belongs to another key".into());
         };
         let age = |state: &mut CatalogState| state.expires = Some(jiff::Timestamp::UNIX_EPOCH);
         let faults: [fn(&mut CatalogState); 3] = [fetch, trust, age];
