@@ -286,7 +286,7 @@ impl Settings {
         }
     }
 
-    /// At least [`MIN_TAG_PERIOD`], whatever the flag's value is.
+    /// At least `MIN_TAG_PERIOD`, whatever the flag's value is.
     pub fn tag_period(&self) -> Duration {
         self.flags.tag_refresh_period.0.max(MIN_TAG_PERIOD)
     }

@@ -2,7 +2,7 @@
 //!
 //! The watched inventory contains none of these. VDO audits a vCenter when an input of the audit changes,
 //! when a user requests an audit, and otherwise at a slow pace. The number of calls does not grow with the
-//! number of nodes, except for one privilege query per [`AT_ONCE`] VMs.
+//! number of nodes, except for one privilege query per `AT_ONCE` VMs.
 
 pub(crate) mod inventory;
 mod missing_privileges;

@@ -163,7 +163,8 @@ async fn a_hanging_reconcile_fails_livez_and_a_silent_api_server_fails_readyz_of
     let standby = Instance::start(&testbed, "standby", "127.0.0.1:0", TIMES, Some(&proxy));
     standby.until("ready", true, "[+] lease ok").await;
     proxy.black_hole();
-    standby.until("ready", false, "[-] lease: the API server does not answer").await;
+    // The reason is a timeout of the watch, or an error of the connection that died first.
+    standby.until("ready", false, "[-] lease: ").await;
     standby.until("live", true, "[+] progress ok").await;
     proxy.heal();
     standby.until("ready", true, "[+] lease ok").await;

@@ -1,4 +1,4 @@
-//! The rules of VDO. [`decide`] is a pure function from facts to a plan: no client, no clock, no randomness.
+//! The rules of VDO. [`decide()`] is a pure function from facts to a plan: no client, no clock, no randomness.
 //!
 //! ```text
 //!   operator, vdoctl                this crate                            operator

@@ -244,7 +244,7 @@ async fn the_proxy_of_the_environment_is_used_and_its_errors_are_distinct() {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
         child
             .args(["--exact", "--nocapture"])
-            .arg("the_proxy_of_the_environment_is_used_and_its_refusals_are_its_own")
+            .arg("the_proxy_of_the_environment_is_used_and_its_errors_are_distinct")
             .env(CHILD, setup.to_string())
             .env("HTTPS_PROXY", format!("http://{proxy}"))
             .env_remove("NO_PROXY")
