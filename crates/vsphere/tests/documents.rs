@@ -148,7 +148,7 @@ async fn changes_without_a_version_do_not_cause_endless_calls() {
     let client = client_of(&server).connect().await.unwrap();
     let watch = client.watch(vms());
     let error = watch.inventory().ready().await.unwrap_err();
-    assert_unreadable(&error, "its version");
+    assert_unreadable(&error, "no version");
     assert!(watch.inventory().view().is_empty(), "a partial snapshot is not a view");
 }
 

@@ -194,7 +194,7 @@ async fn only_the_image_is_changed(testbed: &Testbed) -> Process {
     let variables = [("VDO_NAMESPACE", NAMESPACE), ("AUTO_UPGRADE", "disabled")];
     let swapped =
         Process::spawn(program, "swapped", arguments, &variables, &testbed.workdir).unwrap();
-    let texts = ["VDO-1912", "install.yaml", "may not list"];
+    let texts = ["VDO-1912", "install.yaml", "no permission to list"];
     let status = testbed
         .status("the status names the missing permissions", 60, |status| {
             assert!(swapped.ended().is_none(), "{}", swapped.tail());
