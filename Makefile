@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static test test-fast flaky lint generate generate-check graph bench health-seconds soak fuzz sandbox screens peers peers-before peers-status prerequisites clean
+.PHONY: help build static test test-fast test-nodes flaky lint generate generate-check graph bench health-seconds soak fuzz sandbox screens peers peers-before peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: prerequisites peers peers-before ## Run all tests, with real programs
 
 test-fast: ## Run the tests that need no other program
 	$(CARGO) test --workspace --features catalog/cli --lib
+
+test-nodes: prerequisites peers ## Run the tests on real nodes: kubelet and containerd (needs root and cgroup v1)
+	$(CARGO) test --workspace --features catalog/cli --test real_nodes -- --ignored
 
 flaky: prerequisites peers peers-before ## Run one test program N times on busy cores: TEST=gate N=20
 	@scripts/flaky "$(TEST)" "$(or $(N),20)"

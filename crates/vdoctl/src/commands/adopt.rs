@@ -38,8 +38,7 @@ impl Adopt {
         let mut facts = super::plan::facts(global, screen).await?;
         let found = not_managed_by_vdo(&facts);
         if found.is_empty() {
-            return screen
-                .print("VDO manages all drivers of this cluster: there is nothing to adopt.\n");
+            return screen.print("VDO manages all drivers here: there is nothing to adopt.\n");
         }
         let mut table = Table::new(&["DRIVER", "VERSION", "PODS", "WHERE"]);
         for (id, workload) in &found {

@@ -153,7 +153,7 @@ impl DesiredDriver {
         let compared = writing::compare(&cluster.client, draft.objects.clone()).await;
         let compared = compared.map_err(|error| draft.refused(error))?;
         if compared.iter().all(Comparison::is_same) {
-            screen.print("The cluster is already configured like this: nothing to change.\n")?;
+            screen.print("The cluster is configured like this: nothing to change.\n")?;
             return Ok(());
         }
         screen.note("");

@@ -56,7 +56,7 @@ impl Upgrade {
         let changes =
             if self.back { vec![self.rollback(&facts)?] } else { self.approved(&drivers) };
         if changes.is_empty() {
-            screen.print("There is nothing to upgrade: the drivers run the planned releases.\n")?;
+            screen.print("There is nothing to upgrade: all planned releases run.\n")?;
             return Ok(());
         }
         screen.print(&changes.iter().map(Change::line).collect::<String>())?;

@@ -70,13 +70,8 @@ async fn deploying_a_manifest(stage: &Stage) {
 fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
     let manifest = stage.works(&["deploy", "-o", "yaml"]).out;
     for (right, wrong, told, help) in [
-        ("  replicas: 2", "  replicsa: 2", "would refuse Deployment", "no such field"),
-        (
-            "  replicas: 2",
-            "  replicas: -2",
-            "would refuse Deployment",
-            "greater than or equal to 0",
-        ),
+        ("  replicas: 2", "  replicsa: 2", "rejects Deployment", "no such field"),
+        ("  replicas: 2", "  replicas: -2", "rejects Deployment", "greater than or equal to 0"),
         (
             "kind: ClusterRoleBinding",
             "kind: ClusterRoleBidning",
