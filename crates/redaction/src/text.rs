@@ -117,7 +117,7 @@ fn secret_name_before(before: &str) -> Option<&str> {
     (is_secret_name(name) && (!is_blank || name.starts_with("--"))).then_some(name)
 }
 
-/// The index after the closing quote; `None` without one.
+/// The index after the closing quote; `None` without one, or if the text continues right after it, as in `""x""`.
 fn end_of_quoted(value: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     let end = value.char_indices().skip(1).find(|(_, c)| {
@@ -125,7 +125,9 @@ fn end_of_quoted(value: &str, quote: char) -> Option<usize> {
         escaped = *c == '\\' && !escaped;
         ends
     });
-    end.map(|(at, _)| at + 1)
+    let end = end.map(|(at, _)| at + 1)?;
+    let ends = |c: char| c.is_whitespace() || [',', ';', ')', '}', ']'].contains(&c);
+    value[end..].chars().next().is_none_or(ends).then_some(end)
 }
 
 #[cfg(test)]
@@ -144,6 +146,8 @@ mod tests {
             ),
             (r#"{\"password\":\"x\"}"#, r#"{\"password\":(redacted)"#),
             ("--password=geheim", "--password=(redacted)"),
+            ("password=\"\"geheim\"\" ; why", "password=(redacted)"),
+            ("password=''geheim''", "password=(redacted)"),
             ("login --password geheim --port 443", "login --password (redacted) --port 443"),
             ("login --password=geheim --port=443", "login --password=(redacted) --port=443"),
             ("VC_PASSPHRASE=a:b", "VC_PASSPHRASE=(redacted)"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Implementation, Mode};
 use crate::finding::Finding;
@@ -155,7 +155,12 @@ pub struct DriverStatus {
     pub node_status: BTreeMap<String, NodeState>,
 
     /// The node status of the Go VDO, whose key ends in a space. VDO reads it and never writes it.
-    #[serde(default, rename = "nodeStatus ", skip_serializing_if = "never")]
+    #[serde(
+        default,
+        rename = "nodeStatus ",
+        skip_serializing_if = "never",
+        deserialize_with = "any_node_state"
+    )]
     #[schemars(extend("maxProperties" = 6000))]
     pub earlier_node_status: BTreeMap<String, NodeState>,
 
@@ -208,6 +213,16 @@ pub enum Phase {
     Configured,
     /// A problem blocks VDO and the driver is unhealthy; the message names the problem.
     Failed,
+}
+
+/// The Go VDO's states, which its CRD does not limit. A state that VDO does not know, such as `failed`, must not
+/// make the whole VDOConfig unreadable: the driver does not serve that node.
+fn any_node_state<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, NodeState>, D::Error> {
+    let states = BTreeMap::<String, String>::deserialize(deserializer)?;
+    let known = |state: &str| if state == "ready" { NodeState::Ready } else { NodeState::Pending };
+    Ok(states.into_iter().map(|(node, state)| (node, known(&state))).collect())
 }
 
 /// The state of a node for one driver.
@@ -314,4 +329,17 @@ pub enum StepState {
     Done,
     /// The step failed; the message gives the reason.
     Failed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_node_state_of_the_go_vdo_does_not_make_the_status_unreadable() {
+        let stored = serde_json::json!({"nodeStatus ": {"a": "failed", "b": "ready", "c": ""}});
+        let status: DriverStatus = serde_json::from_value(stored).unwrap();
+        let states: Vec<NodeState> = status.earlier_node_status.into_values().collect();
+        assert_eq!(states, [NodeState::Pending, NodeState::Ready, NodeState::Pending]);
+    }
 }
