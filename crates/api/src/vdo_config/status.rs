@@ -339,7 +339,7 @@ mod tests {
     fn an_unknown_node_state_of_the_go_vdo_does_not_make_the_status_unreadable() {
         let stored = serde_json::json!({"nodeStatus ": {"a": "failed", "b": "ready", "c": ""}});
         let status: DriverStatus = serde_json::from_value(stored).unwrap();
-        let states: Vec<NodeState> = status.earlier_node_status.into_values().collect();
-        assert_eq!(states, [NodeState::Pending, NodeState::Ready, NodeState::Pending]);
+        let read: Vec<NodeState> = status.earlier_node_status.into_values().collect();
+        assert_eq!(read, [NodeState::Pending, NodeState::Ready, NodeState::Pending]);
     }
 }
