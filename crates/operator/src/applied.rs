@@ -277,6 +277,6 @@ mod tests {
         assert!(!applied.is_gone(&id, &metadata("first")));
         applied.note_gone(&id, &mark(&metadata("first")));
         assert!(applied.is_gone(&id, &metadata("first")), "a watch that lags shows it still");
-        assert!(!applied.is_gone(&id, &metadata("second")), "it was made anew");
+        assert!(!applied.is_gone(&id, &metadata("second")), "it was created again");
     }
 }

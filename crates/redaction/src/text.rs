@@ -83,6 +83,9 @@ fn redact_values(line: &str, multiline: bool) -> (String, bool) {
         out.push_str(before);
         rest = after;
         let Some(name) = secret_name_before(&out).map(str::to_owned) else { continue };
+        if !multiline && before.ends_with(':') && rest.starts_with(' ') && is_object_name(&name) {
+            continue;
+        }
         let value = rest.trim_start();
         out.push_str(&rest[..rest.len() - value.len()]);
         let is_block = multiline
@@ -102,6 +105,14 @@ fn redact_values(line: &str, multiline: bool) -> (String, bool) {
         rest = end.map_or("", |end| &value[end..]);
     }
     (out + rest, false)
+}
+
+/// Whether a message reports on a Secret instead of quoting from one: `secret: not found`,
+/// `kube-system/vc-secret: not found`. Names of passwords and tokens never count as such.
+fn is_object_name(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let quotes = ["passw", "pwd", "token", "secretkey"].iter().any(|word| name.contains(word));
+    !quotes && (name.contains('/') || name == "secret" || name == "secrets")
 }
 
 /// The name in front of the separator that ends `before`, if its value is secret. Only the name of a flag can
@@ -204,6 +215,10 @@ mod tests {
             ("incorrect user name or password", "incorrect user name or password"),
             ("the password of k8s expires", "the password of k8s expires"),
             ("first\nsecond\ttab", "first second tab"),
+            ("failed to get secret: not found", "failed to get secret: not found"),
+            ("kube-system/cpi-global-secret: no data", "kube-system/cpi-global-secret: no data"),
+            ("kube-system/vc-password: geheim", "kube-system/vc-password: (redacted)"),
+            ("secret=geheim", "secret=(redacted)"),
         ] {
             assert_eq!(redact_line(text), expected);
         }

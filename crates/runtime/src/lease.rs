@@ -50,17 +50,6 @@ pub struct Terms {
     pub retry_period: Duration,
 }
 
-impl Default for Terms {
-    /// The defaults of client-go.
-    fn default() -> Self {
-        Self {
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
-        }
-    }
-}
-
 #[derive(Debug, Snafu)]
 pub enum Error {
     #[snafu(display(

@@ -245,7 +245,11 @@ async fn a_new_label_on_its_lease_does_not_end_a_leadership() {
 
 #[test]
 fn a_renew_deadline_that_allows_two_leaders_is_refused() {
-    let bad = Terms { renew_deadline: Duration::from_secs(15), ..Terms::default() };
+    let bad = Terms {
+        lease_duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(15),
+        retry_period: Duration::from_secs(2),
+    };
     let client = {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _entered = runtime.enter();

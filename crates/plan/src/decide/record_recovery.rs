@@ -109,7 +109,7 @@ pub(super) fn is_lost(
     if !vcenters::are_verified(facts, desired, record, plan, notes) {
         return true;
     }
-    plan.steps.push(waiting("Write down anew what runs: its record is lost", None));
+    plan.steps.push(waiting("Record the running driver again: its record is lost", None));
     plan.next = match found_again(facts, desired, record, &parts) {
         Ok(record) => Next::Record(Box::new(record)),
         Err(why) => {

@@ -155,7 +155,7 @@ async fn deploying(stage: &Stage) {
 
     transcripts::on_cluster(stage, "deploying");
     let output = stage.works(&["deploy"]);
-    assert_eq!(output.out, "", "what is told on the way is no result: {}", output.all());
+    assert_eq!(output.out, "", "progress is not a result: {}", output.all());
     assert!(output.err.contains("✔ Start the operator"), "{}", output.all());
     // Allows one more namespace. A later deploy keeps it; removing the operator removes it.
     stage.works(&["deploy", "--driver-namespace", "default"]);

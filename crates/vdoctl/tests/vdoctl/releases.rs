@@ -228,7 +228,7 @@ async fn adopting(stage: &Stage) {
     assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.6.3"), "as it was");
     assert_eq!(status.cluster_id.as_deref(), Some("prod-7"), "volumes are known by it");
     let after = deployments.get("vsphere-csi-controller").await.unwrap().metadata.uid;
-    assert_eq!(after, before, "nothing is made anew");
+    assert_eq!(after, before, "nothing is created again");
     let output = stage.works(&["adopt"]);
     assert!(output.out.contains("nothing to adopt"), "{}", output.all());
 }

@@ -359,7 +359,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "44",
         "existing volume not found by cns",
-        "the cluster was made anew under another cluster id",
+        "the cluster was re-created under another cluster id",
         &["VDO-1514"],
         &["VDO-1515"],
         |facts| {
