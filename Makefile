@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static test test-fast test-nodes flaky lint generate generate-check graph bench health-seconds soak fuzz sandbox screens peers peers-before peers-status prerequisites clean
+.PHONY: help build static test test-fast test-nodes flaky lint generate generate-check proto graph bench health-seconds soak fuzz sandbox screens peers peers-before peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ generate: ## Regenerate CRDs, samples and references
 
 generate-check: ## Fail if a generated file differs from what `make generate` writes
 	@scripts/generate --check
+
+proto: ## Regenerate the Rust code of the CSI services from crates/csi/proto
+	@cargo run --locked --quiet --manifest-path crates/csi/proto/generator/Cargo.toml -- crates/csi/proto crates/csi/src/proto
 
 graph: ## Show how the modules of each crate depend on each other, and write it into docs/design.md
 	@UPDATE_DOCS=1 $(CARGO) test --quiet --package testkit --test architecture the_module_graph -- --nocapture

@@ -1,0 +1,1 @@
+//! The Controller service: volumes and snapshots through CNS.

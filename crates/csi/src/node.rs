@@ -1,0 +1,1 @@
+//! The Node service: finds, formats and mounts the disks of a node.
