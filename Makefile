@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static test test-fast test-nodes flaky lint generate generate-check proto graph bench health-seconds soak fuzz sandbox screens peers peers-before peers-status prerequisites clean
+.PHONY: help build static images push test-images test test-fast test-nodes flaky lint generate generate-check proto graph bench health-seconds soak fuzz sandbox screens peers peers-before peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,14 +21,24 @@ static: ## Build every binary, optimised and statically linked, for images witho
 	@scripts/prerequisites static $(STATIC)
 	CC_$(subst -,_,$(STATIC))=musl-gcc $(CARGO) build --release --workspace --bins --target $(STATIC)
 
-test: prerequisites peers peers-before ## Run all tests, with real programs
+images: prerequisites ## Build the container images for amd64 and arm64, without a container daemon
+	@scripts/images
+
+push: images ## Push the images: REGISTRY=registry.example.com/vdo
+	@scripts/push "$(REGISTRY)"
+
+# The images that the tests on real nodes run: for this machine, and not optimised.
+test-images: prerequisites
+	@scripts/images --test
+
+test: prerequisites peers peers-before test-images ## Run all tests, with real programs
 	@scripts/test
 
 test-fast: ## Run the tests that need no other program
 	$(CARGO) test --workspace --features catalog/cli --lib
 
-test-nodes: prerequisites peers ## Run the tests on real nodes: kubelet and containerd (needs root and cgroup v1)
-	$(CARGO) test --workspace --features catalog/cli --test real_nodes -- --ignored
+test-nodes: prerequisites peers test-images ## Run only the tests on real nodes: kubelet and containerd (needs root and cgroup v1)
+	$(CARGO) test --workspace --features catalog/cli --test '*real_nodes' -- --ignored
 
 flaky: prerequisites peers peers-before ## Run one test program N times on busy cores: TEST=gate N=20
 	@scripts/flaky "$(TEST)" "$(or $(N),20)"

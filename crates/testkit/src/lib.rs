@@ -63,7 +63,7 @@ pub use peers::{cache, peer, programs, repository, shipped};
 pub use ports::Port;
 pub use process::{Process, processes_started_by, spawn_tied_to_us};
 pub use random::SeededRandom;
-pub use real_node::RealNode;
+pub use real_node::{RealNode, RealNodeBuilder};
 pub use registry::Registry;
 pub use vcenter::{
     Calls, Category, Cluster, Datacenter, Datastore, Fault, Host, Inventory, Nic, Permission, Role,

@@ -3,26 +3,32 @@
 //! ```text
 //!   the test's network                        the node's network namespace
 //!   API server 127.0.0.1:21007  ◄── relay ──  10.96.0.1:443        kubelet, pods
-//!   registry   127.0.0.1:21009  ◄── relay ──  10.77.0.1:5000       containerd
-//!   vCenter    127.0.0.1:21011  ◄── relay ──  10.77.0.1:8443       operator, drivers
+//!   registry   127.0.0.1:21009  ◄── relay ──  192.0.2.1:5000       containerd
+//!   vCenter    192.0.2.1:21011  ◄── relay ──  192.0.2.1:21011      operator, drivers, pods
 //! ```
 //!
 //! A relay listens inside the node's network namespace and connects outside of it, so that nodes of parallel tests
-//! may all have the same addresses and nothing of the machine's own network changes.
+//! may all have the same addresses. A server that nodes and the machine must reach at the same address listens on
+//! [`RealNode::outside`].
 //!
-//! It needs root and Linux with cgroup v1 hierarchies for cpu, memory and pids; see [`RealNode::launch`].
+//! It needs root and Linux with cgroup v1 hierarchies for cpu, memory and pids; see [`RealNodeBuilder::launch`].
 
 use std::{
     fs::File,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener},
     os::fd::AsFd as _,
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
+use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use rustix::process::Signal;
+use serde_json::json;
 use snafu::ResultExt as _;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -31,7 +37,7 @@ use tokio::{
 
 use crate::{
     control_plane::ControlPlane,
-    error::{Error, FilesSnafu, RealNodeSnafu, must},
+    error::{Error, FilesSnafu, RealNodeSnafu, SpawnSnafu, must},
     peers::locate,
     process::Process,
     registry::Registry,
@@ -42,7 +48,8 @@ const INIT: &str = include_str!("real_node/init.sh");
 /// The address of the Service `kubernetes`, where pods look for the API server.
 const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// The address under which a node reaches everything else outside of it.
-const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// It is reserved for documentation, so no network has it.
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const REGISTRY_PORT: u16 = 5000;
 const READY_TIMEOUT: Duration = Duration::from_mins(3);
 /// The cgroup v1 hierarchies a kubelet works with.
@@ -61,28 +68,53 @@ pub struct RealNode {
     workdir: Workdir,
 }
 
-impl RealNode {
-    /// Starts a node and waits until it is registered and Ready.
+/// The options of a node.
+#[derive(Clone, Debug)]
+pub struct RealNodeBuilder {
+    name: String,
+    number: u8,
+    /// The VM that the node pretends to be: the uuid of its BIOS.
+    vm: Option<String>,
+    control_plane: bool,
+}
+
+impl RealNodeBuilder {
+    /// Runs as this VM: the node finds its uuid in its firmware, and waits for a cloud controller as the kubelet of a
+    /// cluster with an external cloud provider does.
+    #[must_use]
+    pub fn vm(mut self, uuid: &str) -> Self {
+        self.vm = Some(uuid.to_owned());
+        self
+    }
+
+    /// Gets the label and the taint that kubeadm gives to nodes of the control plane.
+    #[must_use]
+    pub fn control_plane(mut self) -> Self {
+        self.control_plane = true;
+        self
+    }
+
+    /// Starts the node and waits until it is registered and Ready.
     ///
     /// # Panics
     /// If it cannot be started, with the reason and the last log lines.
-    pub async fn start(plane: &ControlPlane, registry: &Registry, name: &str, number: u8) -> Self {
-        must(Self::launch(plane, registry, name, number).await)
+    pub async fn start(self, plane: &ControlPlane, registry: &Registry) -> RealNode {
+        must(self.launch(plane, registry).await)
     }
 
-    /// The same with the error. `number` gives the node its address, `10.77.0.(10 + number)`.
+    /// Like [`Self::start`], but returns the error.
     pub async fn launch(
+        self,
         plane: &ControlPlane,
         registry: &Registry,
-        name: &str,
-        number: u8,
-    ) -> Result<Self, Error> {
+    ) -> Result<RealNode, Error> {
         check_machine()?;
+        let name = &self.name;
         let workdir = Workdir::new(&format!("node-{name}"))?;
-        let address = Ipv4Addr::new(10, 77, 0, 10 + number);
+        let address = Ipv4Addr::new(10, 77, 0, 10 + self.number);
         let cgroup = format!("vdo-{}-{name}", std::process::id());
         prepare_cgroups(&cgroup)?;
-        write_files(plane, &workdir, name, number, &cgroup)?;
+        write_files(plane, &workdir, name, self.number, &cgroup)?;
         let folder = workdir.path().display().to_string();
         let (address_text, outside) = (address.to_string(), OUTSIDE.to_string());
         let service = API_SERVICE.to_string();
@@ -90,7 +122,9 @@ impl RealNode {
         let script = ["--propagation", "private", "bash", "-c", INIT, "node", &folder, name];
         let addresses = [address_text.as_str(), &outside, &service];
         let arguments: Vec<&str> = [&namespaces[..], &script, &addresses].concat();
-        let init = Process::spawn(Path::new("unshare"), name, arguments, &[], &workdir)?;
+        let vm = self.vm.as_deref().unwrap_or_default();
+        let init =
+            Process::spawn(Path::new("unshare"), name, arguments, &[("VM_UUID", vm)], &workdir)?;
         let kubelet_started = workdir.path().join("kubelet.pid");
         // The relays come first: neither kubelet nor containerd waits for them, but both try again.
         let inner = init
@@ -103,11 +137,66 @@ impl RealNode {
         let relays = JoinSet::new();
         let address = IpAddr::V4(address);
         let mut node =
-            Self { name: name.to_owned(), address, init, inner, cgroup, relays, workdir };
+            RealNode { name: name.clone(), address, init, inner, cgroup, relays, workdir };
         node.relay(SocketAddr::from((API_SERVICE, 443)), plane.address())?;
         node.relay(SocketAddr::from((OUTSIDE, REGISTRY_PORT)), registry.address())?;
         node.until_ready(plane).await?;
+        if self.control_plane {
+            node.join_control_plane(plane).await?;
+        }
         Ok(node)
+    }
+}
+
+impl RealNode {
+    /// A node that is not started yet. `number` gives it its address, `10.77.0.(10 + number)`.
+    pub fn builder(name: &str, number: u8) -> RealNodeBuilder {
+        RealNodeBuilder { name: name.to_owned(), number, vm: None, control_plane: false }
+    }
+
+    /// The address of this machine that nodes can reach too, with [`RealNode::reach`]. The loopback device gets it and
+    /// keeps it.
+    ///
+    /// # Panics
+    /// If this machine cannot run nodes, with the reason.
+    pub fn outside() -> IpAddr {
+        must(Self::find_outside())
+    }
+
+    /// Like [`Self::outside`], but returns the error.
+    pub fn find_outside() -> Result<IpAddr, Error> {
+        check_machine()?;
+        let address = format!("{OUTSIDE}/32");
+        let arguments = ["address", "replace", &address, "dev", "lo"];
+        let output = Command::new("ip").args(arguments).output();
+        let output = output.context(SpawnSnafu { program: "ip", path: "ip" })?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            return RealNodeSnafu { name: "ip address replace", text }.fail();
+        }
+        Ok(IpAddr::V4(OUTSIDE))
+    }
+
+    /// A kubelet may not give itself this label.
+    async fn join_control_plane(&self, plane: &ControlPlane) -> Result<(), Error> {
+        let nodes = Api::<Node>::all(plane.client());
+        let role = "node-role.kubernetes.io/control-plane";
+        let label = json!({"metadata": {"labels": {role: ""}}});
+        let patched = async {
+            let node =
+                nodes.patch(&self.name, &PatchParams::default(), &Patch::Merge(label)).await?;
+            let mut taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+            taints.push(Taint {
+                key: role.into(),
+                effect: "NoSchedule".into(),
+                ..Taint::default()
+            });
+            let taints = json!({"spec": {"taints": taints}});
+            nodes.patch(&self.name, &PatchParams::default(), &Patch::Merge(taints)).await
+        };
+        patched.await.map(drop).map_err(|error: kube::Error| {
+            RealNodeSnafu { name: &self.name, text: error.to_string() }.build()
+        })
     }
 
     pub fn name(&self) -> &str {

@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output},
     time::Duration,
 };
@@ -62,6 +62,18 @@ impl Registry {
         Ok(format!("{}/{name}@{digest}", Self::HOST))
     }
 
+    /// Pushes one of this project's images, for the tests (`make test-images`), under the path and the version of the
+    /// catalog. Returns its reference by digest.
+    ///
+    /// # Panics
+    /// If the images are not built.
+    pub fn push_own(&self, name: &str) -> String {
+        let layout = test_images().join(name);
+        assert!(layout.exists(), "{} is missing: run make test-images", layout.display());
+        let path = format!("vmware-tanzu/{name}");
+        must(self.push_layout(&layout, &path, env!("CARGO_PKG_VERSION")))
+    }
+
     /// The image that holds the namespaces of pods.
     fn push_pause(&self) -> Result<(), Error> {
         let layer = self.workdir.path().join("pause.tar");
@@ -82,6 +94,13 @@ impl Registry {
         let entry = ["--set-platform", platform, "--entrypoint", "/pause", "-t", &target];
         crane(&[&["mutate", "--insecure", &target], &entry[..]].concat()).map(drop)
     }
+}
+
+/// The folder of the images, next to the programs of the tests.
+fn test_images() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    let target = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
+    target.unwrap_or(Path::new("target")).join("images").join("test")
 }
 
 /// Runs crane and returns what it printed.

@@ -11,7 +11,7 @@ use testkit::{ControlPlane, RealNode, Registry, eventually};
 async fn a_real_kubelet_runs_a_pod_from_the_registry() {
     let plane = ControlPlane::builder().with_controllers().start().await;
     let registry = Registry::start().await;
-    let node = RealNode::start(&plane, &registry, "node-1", 1).await;
+    let node = RealNode::builder("node-1", 1).start(&plane, &registry).await;
     let pods = Api::<Pod>::default_namespaced(plane.client());
     let pod = json!({
         "metadata": {"name": "pause"},

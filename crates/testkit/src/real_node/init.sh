@@ -31,6 +31,25 @@ mount -t tmpfs shm "$folder/dev/shm"
 mount -t mqueue mqueue "$folder/dev/mqueue"
 mount --rbind "$folder/dev" /dev
 
+# The firmware: the uuid of the VM that the node runs as. The kernel's folder takes no new entries, so the node gets
+# a copy of it that refers to the same classes of devices.
+options=()
+if [[ -n ${VM_UUID:-} ]]; then
+  mkdir -p "$folder/class"
+  mount -t tmpfs class "$folder/class"
+  for each in /sys/class/*; do
+    mkdir "$folder/class/${each##*/}"
+    mount --bind "$each" "$folder/class/${each##*/}"
+  done
+  mkdir -p "$folder/class/dmi/id"
+  echo "$VM_UUID" >"$folder/class/dmi/id/product_uuid"
+  hex=${VM_UUID//-/}
+  pairs=$(sed 's/../& /g; s/ $//' <<<"$hex")
+  echo "VMware-${pairs:0:23}-${pairs:24}" >"$folder/class/dmi/id/product_serial"
+  mount --rbind "$folder/class" /sys/class
+  options=(--cloud-provider=external)
+fi
+
 # The folders of kubelet and containerd, at their usual places.
 for pair in kubelet:/var/lib/kubelet containerd:/var/lib/containerd run:/run/containerd pods:/var/log/pods \
   containers:/var/log/containers cni:/etc/cni/net.d; do
@@ -51,7 +70,7 @@ done
 while :; do
   if [[ ! -e $folder/stopped ]]; then
     kubelet --config="$folder/kubelet.yaml" --kubeconfig="$folder/kubeconfig" --hostname-override="$name" \
-      --node-ip="$address" --root-dir=/var/lib/kubelet --v=2 >>"$folder/kubelet.log" 2>&1 &
+      --node-ip="$address" --root-dir=/var/lib/kubelet --v=2 "${options[@]}" >>"$folder/kubelet.log" 2>&1 &
     echo $! >"$folder/kubelet.pid"
     wait $! || true
   fi
