@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn added_removed_and_changed_releases_are_reported() {
         let text = crate::EMBEDDED
-            .replace("releaseCount: 61", "releaseCount: 60")
+            .replace("releaseCount: 62", "releaseCount: 61")
             .replace(
                 "      - { version: 3.8.0, channel: latest }\n",
                 "      - { version: 3.8.1 }\n",

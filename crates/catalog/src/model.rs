@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::template::{
     CloudControllerTemplate, CpiTemplate, CsiTemplate, Election, Godebug, Manifest, ProbeTiming,
-    WindowsMode,
+    StorageDriverTemplate, WindowsMode,
 };
 use crate::{
     image::Image,
@@ -55,9 +55,14 @@ impl Implementation {
     /// The last path segment of the image name of this project's cloud controller.
     pub const CLOUD_CONTROLLER_IMAGE: &str = "vdo-cloud-controller";
 
+    /// The last path segment of the image name of this project's storage driver.
+    pub const STORAGE_DRIVER_IMAGE: &str = "vdo-csi";
+
     /// The implementation that an image belongs to, judged by its name without tag. Mirrors keep that name.
     pub fn of_image(name: &str) -> Self {
-        if name.ends_with(Self::CLOUD_CONTROLLER_IMAGE) { Self::Rust } else { Self::Upstream }
+        let ours = [Self::CLOUD_CONTROLLER_IMAGE, Self::STORAGE_DRIVER_IMAGE];
+        let last = name.rsplit('/').next().unwrap_or_default();
+        if ours.contains(&last) { Self::Rust } else { Self::Upstream }
     }
 }
 

@@ -341,7 +341,7 @@ pub(crate) fn check_consistency(catalog: &Catalog) -> Result<(), ReadError> {
         }
         let manifest = &release.manifest;
         let wrong = match release.driver {
-            Driver::Cpi => manifest.csi.is_some(),
+            Driver::Cpi => manifest.csi.is_some() || manifest.storage_driver.is_some(),
             Driver::Csi => manifest.cpi.is_some() || manifest.cloud_controller.is_some(),
         };
         if wrong {
@@ -349,7 +349,7 @@ pub(crate) fn check_consistency(catalog: &Catalog) -> Result<(), ReadError> {
         }
         let sources = [
             manifest.csi.is_some() || manifest.cpi.is_some(),
-            manifest.cloud_controller.is_some(),
+            manifest.cloud_controller.is_some() || manifest.storage_driver.is_some(),
             !manifest.objects.is_empty(),
             !manifest.urls.is_empty(),
         ];

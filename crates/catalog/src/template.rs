@@ -109,6 +109,11 @@ pub struct CpiTemplate {
 #[serde(default)]
 pub struct CloudControllerTemplate {}
 
+/// The differences between the manifests of this project's storage driver: none so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StorageDriverTemplate {}
+
 /// The source of a release's objects. At most one field is set. If none is, the catalog needs a newer
 /// operator, and the release is not chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +128,9 @@ pub struct Manifest {
     /// The template of this project's cloud controller.
     #[serde(rename = "cloudController", skip_serializing_if = "Option::is_none")]
     pub cloud_controller: Option<CloudControllerTemplate>,
+    /// The template of this project's storage driver.
+    #[serde(rename = "storageDriver", skip_serializing_if = "Option::is_none")]
+    pub storage_driver: Option<StorageDriverTemplate>,
     /// A published manifest, stored in the catalog.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<Value>,
@@ -134,10 +142,11 @@ pub struct Manifest {
 impl Manifest {
     /// True if this operator knows none of the sources.
     pub fn is_unknown(&self) -> bool {
-        let Self { csi, cpi, cloud_controller, objects, urls } = self;
+        let Self { csi, cpi, cloud_controller, storage_driver, objects, urls } = self;
         csi.is_none()
             && cpi.is_none()
             && cloud_controller.is_none()
+            && storage_driver.is_none()
             && objects.is_empty()
             && urls.is_empty()
     }

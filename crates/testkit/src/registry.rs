@@ -18,6 +18,8 @@ use crate::{
     workdir::Workdir,
 };
 
+const PLATFORM: &str = if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" };
+
 /// A registry on a loopback port, without TLS and without accounts. Gone when dropped.
 #[derive(Debug)]
 pub struct Registry {
@@ -57,7 +59,7 @@ impl Registry {
     pub fn push_layout(&self, layout: &Path, name: &str, tag: &str) -> Result<String, Error> {
         let target = format!("{}/{name}:{tag}", self.address());
         let layout = layout.display().to_string();
-        let pushed = crane(&["push", "--insecure", "--index", &layout, &target])?;
+        let pushed = crane(&["push", "--insecure", &layout, &target])?;
         let digest = pushed.rsplit('@').next().unwrap_or_default().trim().to_owned();
         Ok(format!("{}/{name}@{digest}", Self::HOST))
     }
@@ -72,6 +74,21 @@ impl Registry {
         assert!(layout.exists(), "{} is missing: run make test-images", layout.display());
         let path = format!("vmware-tanzu/{name}");
         must(self.push_layout(&layout, &path, env!("CARGO_PKG_VERSION")))
+    }
+
+    /// Pushes a copy of `name` that differs from it only in a label, as another release would differ. Returns its
+    /// reference by digest.
+    ///
+    /// # Panics
+    /// If `name` was not pushed.
+    pub fn push_variant(&self, name: &str, tag: &str) -> String {
+        let path = format!("vmware-tanzu/{name}");
+        let from = format!("{}/{path}:{}", self.address(), env!("CARGO_PKG_VERSION"));
+        let (to, label) = (format!("{}/{path}:{tag}", self.address()), format!("release={tag}"));
+        let platform = ["--platform", PLATFORM, "--label", &label, "-t", &to];
+        let printed = must(crane(&[&["mutate", "--insecure", &from], &platform[..]].concat()));
+        let digest = printed.rsplit('@').next().unwrap_or_default().trim();
+        format!("{}/{path}@{digest}", Self::HOST)
     }
 
     /// The image that holds the namespaces of pods.
@@ -90,8 +107,7 @@ impl Registry {
         )?;
         let (target, layer) = (format!("{}/pause:1", self.address()), layer.display().to_string());
         crane(&["append", "--insecure", "--oci-empty-base", "-f", &layer, "-t", &target])?;
-        let platform = if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" };
-        let entry = ["--set-platform", platform, "--entrypoint", "/pause", "-t", &target];
+        let entry = ["--set-platform", PLATFORM, "--entrypoint", "/pause", "-t", &target];
         crane(&[&["mutate", "--insecure", &target], &entry[..]].concat()).map(drop)
     }
 }

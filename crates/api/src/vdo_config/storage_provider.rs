@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Mode;
+use super::{Implementation, Mode};
 use crate::text::{
     ClientAddresses, DatastoreUrl, NodePath, ObjectName, ReleaseVersion, SharePermission,
     TagCategory,
@@ -18,9 +18,9 @@ use crate::text::{
      (has(self.mode) && self.mode != 'Managed')")
     .message("name the vCenter: vsphereCloudConfig with the name of a VsphereCloudConfig object, for example vcenter-a"))]
 #[x_kube(validation = Rule::new("!has(self.mode) || self.mode != 'Removed' || \
-     !(has(self.version) || has(self.storageClasses) || has(self.snapshots) || has(self.fileVolumes) || has(self.maxVolumesPerNode) || \
+     !(has(self.version) || has(self.implementation) || has(self.storageClasses) || has(self.snapshots) || has(self.fileVolumes) || has(self.maxVolumesPerNode) || \
      has(self.topologyCategories) || has(self.migrationDatastoreUrl) || has(self.tuning))")
-    .message("mode Removed uninstalls the storage driver: remove its version, storageClasses, snapshots, fileVolumes, maxVolumesPerNode, topologyCategories, migrationDatastoreUrl and tuning too"))]
+    .message("mode Removed uninstalls the storage driver: remove its version, implementation, storageClasses, snapshots, fileVolumes, maxVolumesPerNode, topologyCategories, migrationDatastoreUrl and tuning too"))]
 #[serde(rename_all = "camelCase")]
 pub struct StorageProvider {
     /// The name of the VsphereCloudConfig object of the vCenter that stores the volumes.
@@ -63,6 +63,13 @@ pub struct StorageProvider {
     /// Default: `Managed`, or `Observe` where the platform installs its own
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+
+    /// Which implementation of the storage driver to run. VDO does not replace a running driver of one
+    /// implementation with the other.
+    ///
+    /// Default: `Upstream`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub implementation: Option<Implementation>,
 
     /// The release to run. If omitted, VDO selects one.
     ///

@@ -52,6 +52,64 @@ pub fn csi_node_topologies() -> Value {
     })
 }
 
+/// The records of operations on volumes: a task in vCenter is found again after a restart.
+pub fn volume_operation_requests() -> Value {
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    let details = json!({
+        "type": "object",
+        "description": "One attempt.",
+        "required": ["taskInvocationTimestamp"],
+        "properties": {
+            "taskInvocationTimestamp": { "type": "string", "format": "date-time" },
+            "taskId": text("The task in vCenter; empty before vCenter answered."),
+            "vCenterServer": text("The vCenter of the task."),
+            "opId": text("The id of the operation in the logs of vCenter."),
+            "taskStatus": text("InProgress, Success, Error, PartiallyFailed or TrackingAborted."),
+            "error": text("Why the attempt failed."),
+        },
+    });
+    let quota = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let spec = json!({
+        "type": "object",
+        "description": "The operation.",
+        "required": ["name"],
+        "properties": { "name": text("The name of the volume or snapshot, with a prefix for the kind of operation.") },
+    });
+    let status = json!({
+        "type": "object",
+        "description": "The attempts and the result.",
+        "properties": {
+            "volumeID": text("The volume."),
+            "snapshotID": text("The snapshot."),
+            "capacity": { "type": "integer", "format": "int64", "description": "The capacity in MiB." },
+            "errorCount": { "type": "integer", "description": "How many attempts failed." },
+            "quotaDetails": quota,
+            "firstOperationDetails": details,
+            "latestOperationDetails": { "type": "array", "items": details, "maxItems": 10 },
+        },
+    });
+    let mut schema = object(&spec, &status);
+    schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "cnsvolumeoperationrequests.cns.vmware.com" },
+        "spec": {
+            "group": "cns.vmware.com",
+            "scope": "Namespaced",
+            "names": names(
+                "CnsVolumeOperationRequest", "cnsvolumeoperationrequests", "cnsvolumeoperationrequest", &[],
+            ),
+            "versions": [{
+                "name": "v1alpha1",
+                "served": true,
+                "storage": true,
+                "schema": { "openAPIV3Schema": schema },
+            }],
+        },
+    })
+}
+
 /// The three CRDs of the snapshot API.
 pub fn snapshots() -> [Value; 3] {
     [snapshot_classes(), snapshot_contents(), volume_snapshots()]

@@ -26,6 +26,7 @@ pub mod from_manifest;
 pub mod profile;
 mod rbac;
 mod snapshot;
+mod storage_driver;
 mod unserved;
 pub mod webhook;
 mod yaml;
@@ -192,6 +193,8 @@ pub fn render(release: &Release, profile: &Profile) -> Result<Rendered, RenderEr
         cpi::render(release, template, profile)
     } else if manifest.cloud_controller.is_some() {
         cloud_controller::render(release, profile)
+    } else if manifest.storage_driver.is_some() {
+        storage_driver::render(release, profile)
     } else if !manifest.objects.is_empty() {
         from_manifest::adapt(driver, manifest.objects.clone(), profile)
             .map_err(|source| RenderError::Published { driver, version, source })

@@ -16,6 +16,8 @@ pub(super) struct DesiredDriver<'a> {
     pub(super) vcenters: Vec<&'a str>,
     pub(super) version: Option<&'a str>,
     implementation: Implementation,
+    /// The implementation in the spec, if a driver of another one runs and stays.
+    replaced: Option<Implementation>,
     /// Whether the spec asks for NSX load balancers and routes.
     nsx: bool,
 }
@@ -37,17 +39,21 @@ impl<'a> DesiredDriver<'a> {
                     mode: mode(facts, cpi.mode),
                     vcenters,
                     implementation: cpi.implementation.unwrap_or_default(),
+                    replaced: None,
                     version: cpi.version.as_ref().map(|v| v.0.as_str()),
                     nsx: cpi.nsx.is_some(),
                 })
             }
             Driver::Csi => {
                 let csi = spec.storage_provider.as_ref()?;
+                let wanted = csi.implementation.unwrap_or_default();
+                let implementation = storage_implementation(facts, wanted);
                 Some(Self {
                     driver,
                     mode: mode(facts, csi.mode),
                     vcenters: csi.vcenters().into_iter().map(|n| n.0.as_str()).collect(),
-                    implementation: Implementation::Upstream,
+                    implementation,
+                    replaced: (implementation != wanted).then_some(wanted),
                     version: csi.version.as_ref().map(|v| v.0.as_str()),
                     nsx: false,
                 })
@@ -65,9 +71,25 @@ impl<'a> DesiredDriver<'a> {
 
     /// The finding that VDO installs another implementation than the spec asks for.
     pub(super) fn overruled(&self, facts: &Facts) -> Option<Finding> {
+        if let Some(wanted) = self.replaced {
+            let finding = codes::STORAGE_DRIVER_KEPT.found();
+            let finding = finding.with("field", "spec.storageProvider.implementation");
+            let finding = finding.with("wanted", format!("{wanted:?}"));
+            let finding = finding.with("running", format!("{:?}", self.implementation));
+            return Some(finding.about(super::myself(facts)).build());
+        }
         let overruled = self.nsx && self.implementation == Implementation::Rust;
         let field = "spec.cloudProvider.implementation";
         let finding = codes::UPSTREAM_NEEDED.found().with("field", field);
         overruled.then(|| finding.about(super::myself(facts)).build())
+    }
+}
+
+/// A running storage driver stays of its implementation: volumes are attached through it.
+fn storage_implementation(facts: &Facts, wanted: Implementation) -> Implementation {
+    match facts.records.csi.running().map(|build| build.implementation) {
+        Some(catalog::Implementation::Rust) => Implementation::Rust,
+        Some(catalog::Implementation::Upstream) => Implementation::Upstream,
+        Some(catalog::Implementation::Unknown) | None => wanted,
     }
 }

@@ -1,5 +1,7 @@
 //! `vdoctl deploy`.
 
+mod pod_options;
+
 use std::{collections::BTreeSet, time::Duration};
 
 use catalog::manifest::Object;
@@ -15,6 +17,7 @@ use operator::{
 };
 use tokio::time::{Instant, sleep};
 
+use self::pod_options::PodOptions;
 use crate::{
     arguments::Global,
     cluster::Cluster,
@@ -35,9 +38,8 @@ pub(crate) struct Deploy {
     /// Deploy this manifest instead of the built-in one: a file, - for standard input, or a URL.
     #[arg(long, value_name = "FILE")]
     spec: Option<String>,
-    /// The image of the operator, instead of the published one.
-    #[arg(long)]
-    image: Option<String>,
+    #[command(flatten)]
+    pod: PodOptions,
     /// A namespace in which the operator is allowed to adopt drivers with any name. In kube-system and
     /// vmware-system-csi it can adopt drivers with known names without this flag. You can repeat the flag. The
     /// operator keeps namespaces that you allowed before.
@@ -64,6 +66,8 @@ impl Deploy {
         let output = Allowed { namespaces: allowed_namespaces.clone(), ..Allowed::default() };
         let Manifest { mut objects, file } = self.manifest(global, &output).await?;
         if let Some(form) = self.output {
+            self.pod.apply(&mut objects, None)?;
+            add_pull_secret(&mut objects, self.pod.pull_secret()?);
             let texts = objects.iter().map(|object| super::formatted(form, &object.0));
             let texts = texts.collect::<Outcome<Vec<String>>>()?;
             return screen.print(&texts.join("---\n"));
@@ -85,6 +89,9 @@ impl Deploy {
             let allowed = super::allowed(&cluster, allowed_namespaces).await?;
             objects = self.manifest(global, &allowed).await?.objects;
         }
+        let running = super::running_operator(&cluster).await?;
+        self.pod.apply(&mut objects, running.as_ref())?;
+        add_pull_secret(&mut objects, self.pod.pull_secret()?);
         // A dry run of all objects comes first, so that a rejection leaves the cluster unchanged.
         let refused = |error| refused(error, file.as_ref());
         let compared = writing::compare(&cluster.client, objects.clone()).await.map_err(refused)?;
@@ -112,7 +119,7 @@ impl Deploy {
     }
 
     async fn manifest(&self, global: &Global, allowed: &Allowed) -> Outcome<Manifest> {
-        let mut manifest = match &self.spec {
+        let manifest = match &self.spec {
             None => Manifest { objects: install::objects_for(allowed), file: None },
             Some(_) if !self.driver_namespaces.is_empty() => {
                 return request(
@@ -127,21 +134,6 @@ impl Deploy {
                 format!("the operator always runs in the namespace {}", api::NAMESPACE),
                 "omit --namespace",
             );
-        }
-        if let Some(image) = &self.image {
-            if image.parse::<catalog::Image>().is_err() {
-                return request(
-                    format!("{image} is not an image name with a tag or digest"),
-                    "use a name like registry.example.com/vdo:0.7.0",
-                );
-            }
-            let operator =
-                manifest.objects.iter_mut().filter(|object| object.kind() == "Deployment");
-            for object in operator {
-                if let Some(container) = object.0.pointer_mut("/spec/template/spec/containers/0") {
-                    container["image"] = image.as_str().into();
-                }
-            }
         }
         Ok(manifest)
     }
@@ -213,6 +205,14 @@ impl Deploy {
                 api::NAMESPACE
             ),
         }
+    }
+}
+
+/// The Secret comes before the Deployment that uses it, and after its namespace.
+fn add_pull_secret(objects: &mut Vec<Object>, secret: Option<Object>) {
+    let place = objects.iter().position(|object| object.kind() == "Deployment");
+    if let Some(secret) = secret {
+        objects.insert(place.unwrap_or(objects.len()), secret);
     }
 }
 

@@ -36,10 +36,14 @@ use crate::{
     screen::Screen,
 };
 
+async fn running_operator(cluster: &Cluster) -> Outcome<Option<Deployment>> {
+    let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), api::NAMESPACE);
+    deployments.get_opt("vdo").await.doing("reading the operator's Deployment")
+}
+
 /// The additional namespaces in which the operator is allowed to adopt drivers or has adopted some.
 async fn driver_namespaces(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
-    let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), api::NAMESPACE);
-    let operator = deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;
+    let operator = running_operator(cluster).await?;
     let mut all = operator.as_ref().map(operator::install::more_namespaces).unwrap_or_default();
     let recorded = operator::observe::recorded_namespaces(&cluster.client, api::NAMESPACE).await;
     let recorded = if_allowed(recorded)?.unwrap_or_default().into_iter();

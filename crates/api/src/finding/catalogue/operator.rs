@@ -134,4 +134,14 @@ catalogue! {
             "To run VDO's own cloud controller, remove nsx from the VDOConfig",
         ],
     }
+    STORAGE_DRIVER_KEPT = "VDO-1921" {
+        title: "VDO keeps the running storage driver, not the one in the spec",
+        severity: Warning,
+        seen: "{field} is {wanted}, but the running storage driver is {running}",
+        why: "Volumes are attached and mounted through the running driver. VDO does not replace it with the other implementation while it is installed.",
+        remedy: [
+            "Set {field} to {running} to keep the running driver",
+            "To run the other one, first delete the pods that use its volumes and uninstall it: vdoctl remove csi",
+        ],
+    }
 }

@@ -150,3 +150,15 @@ fn ours_is_not_restarted_for_a_new_password_and_upstreams_is() {
         assert!(world.done.contains(&"apply Secret cpi-global-secret".to_owned()));
     }
 }
+
+#[test]
+fn a_running_storage_driver_is_not_replaced_by_the_other_implementation() {
+    let mut world = World::installed();
+    let before = world.facts.records.csi.running().unwrap();
+    world.desired(|config| {
+        config.spec.storage_provider.as_mut().unwrap().implementation = Some(Maker::Rust);
+    });
+    world.settle();
+    assert_eq!(world.facts.records.csi.running().unwrap(), before);
+    assert_eq!(world.codes(), [api::finding::codes::STORAGE_DRIVER_KEPT.code]);
+}
