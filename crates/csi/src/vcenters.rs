@@ -3,6 +3,7 @@
 mod attach_queue;
 mod connection;
 mod policies;
+mod snapshot_queue;
 mod tags;
 mod volume_index;
 
@@ -19,6 +20,7 @@ pub use self::{
     attach_queue::{AttachQueue, Refused},
     connection::{Connection, Vcenter},
     policies::{Policies, PolicyError},
+    snapshot_queue::SnapshotQueue,
     tags::TagTable,
     volume_index::{KnownVolume, VolumeIndex},
 };

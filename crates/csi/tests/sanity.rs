@@ -44,6 +44,14 @@ macro_rules! not_here {
                 Ok(Response::new(NodeGetCapabilitiesResponse::default()))
             }
 
+            async fn node_unpublish_volume(
+                &self,
+                _: Request<csi::proto::csi::NodeUnpublishVolumeRequest>,
+            ) -> Result<Response<csi::proto::csi::NodeUnpublishVolumeResponse>, Status> {
+                // The specs of the controller clean up on the node too, where nothing happened.
+                Ok(Response::new(csi::proto::csi::NodeUnpublishVolumeResponse {}))
+            }
+
             $(async fn $method(
                 &self,
                 _: Request<csi::proto::csi::$request>,
@@ -57,7 +65,6 @@ not_here! {
     node_stage_volume: NodeStageVolumeRequest => NodeStageVolumeResponse;
     node_unstage_volume: NodeUnstageVolumeRequest => NodeUnstageVolumeResponse;
     node_publish_volume: NodePublishVolumeRequest => NodePublishVolumeResponse;
-    node_unpublish_volume: NodeUnpublishVolumeRequest => NodeUnpublishVolumeResponse;
     node_get_volume_stats: NodeGetVolumeStatsRequest => NodeGetVolumeStatsResponse;
     node_expand_volume: NodeExpandVolumeRequest => NodeExpandVolumeResponse;
 }
@@ -83,7 +90,7 @@ async fn the_controller_passes_every_spec_of_csi_sanity() {
         format!("--csi.stagingdir={}/staging", folder.display()),
         format!("--csi.testvolumemutableparameters={}", mutable.unwrap().display()),
         "--ginkgo.no-color".to_owned(),
-        "--ginkgo.focus=Controller Service|Identity Service".to_owned(),
+        "--ginkgo.skip=Node Service".to_owned(),
     ];
     let program = peer("csi-sanity");
     let run = Process::spawn(&program, "csi-sanity", arguments, &[], &stage.workdir).unwrap();

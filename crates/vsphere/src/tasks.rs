@@ -27,6 +27,10 @@ managed! {
     }
 }
 
+/// With several tasks, the pause before a call: new tasks, and the ends of running ones, share it. A
+/// single task is never delayed.
+const GATHER: Duration = Duration::from_millis(20);
+
 /// How long the watcher keeps its filter while no caller waits.
 const FILTER_IDLE: Duration = Duration::from_secs(30);
 
@@ -235,6 +239,7 @@ async fn watch_with(
     let Some(list) = collector.list() else { return Ok(()) };
     let mut listed = TaskList::default();
     loop {
+        gather(waits).await;
         sync_list(client, waits, &list, &mut listed).await?;
         if waits.wanted().is_empty() {
             if wait_for_next_task(client, waits).await {
@@ -249,7 +254,10 @@ async fn watch_with(
             loop {
                 tokio::select! {
                     updates = &mut wait => break updates?,
-                    () = waits.added.notified() => sync_list(client, waits, &list, &mut listed).await?,
+                    () = waits.added.notified() => {
+                        gather(waits).await;
+                        sync_list(client, waits, &list, &mut listed).await?;
+                    }
                 }
             }
         };
@@ -271,6 +279,12 @@ async fn watch_with(
                 Change::Foreign => {}
             }
         }
+    }
+}
+
+async fn gather(waits: &TaskWaits) {
+    if waits.wanted().len() > 1 {
+        tokio::time::sleep(GATHER).await;
     }
 }
 

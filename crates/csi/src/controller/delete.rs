@@ -2,13 +2,10 @@
 
 use snafu::{Snafu, ensure};
 use tonic::Code;
-use vsphere::{
-    FaultKind,
-    cns::{SnapshotQuerySpec, VolumeId},
-};
+use vsphere::{FaultKind, cns::VolumeId};
 
 use super::{
-    Driver, TASK_TIMEOUT,
+    Driver,
     failure::{self, CnsError},
     locate::{self, LocateError},
     locks::Busy,
@@ -16,7 +13,7 @@ use super::{
 };
 use crate::{
     proto::csi::{DeleteVolumeRequest, DeleteVolumeResponse},
-    vcenters::Connection,
+    vcenters::{Connection, Refused},
 };
 
 #[derive(Debug, Snafu)]
@@ -63,9 +60,7 @@ pub(super) async fn delete(
         Err(error) => return Err(error.into()),
     };
     // CNS would delete the snapshots with the volume.
-    if !has_no_snapshots(&connection, volume).await? {
-        return Ok(DeleteVolumeResponse {});
-    }
+    require_no_snapshots(&connection, volume).await?;
     let ids = [VolumeId::from(volume.as_str())];
     let what = || "delete the disk".to_owned();
     let started = connection.client.delete_volumes(&ids, true).await;
@@ -78,37 +73,19 @@ pub(super) async fn delete(
     Ok(DeleteVolumeResponse {})
 }
 
-/// `Ok(false)` if the volume itself does not exist.
-async fn has_no_snapshots(connection: &Connection, volume: &str) -> Result<bool, DeleteError> {
-    let specs = [SnapshotQuerySpec { volume: VolumeId::from(volume), snapshot: None }];
-    let entries = match connection.client.query_volume_snapshots(&specs, TASK_TIMEOUT).await {
-        Ok(entries) => entries,
+async fn require_no_snapshots(connection: &Connection, volume: &str) -> Result<(), DeleteError> {
+    let snapshots = match connection.snapshots.of(volume).await {
+        Ok(snapshots) => snapshots,
         // This vCenter is too old to have snapshots.
-        Err(vsphere::Error::Unsupported { .. }) => return Ok(true),
-        Err(source) => {
+        Err(Refused::Call(vsphere::Error::Unsupported { .. })) => return Ok(()),
+        Err(refused) => {
             let what = "list the snapshots of the volume".to_owned();
-            let (volume, source) = (volume.to_owned(), CnsError::Call { what, source });
-            return Err(DeleteError::Cns { volume, source });
+            let source = CnsError::from_refusal(what, refused);
+            return Err(DeleteError::Cns { volume: volume.to_owned(), source });
         }
     };
-    let mut snapshots = Vec::new();
-    for entry in entries {
-        match (entry.snapshot, entry.error) {
-            (_, Some(fault)) if failure::is_volume_missing(&fault) => {
-                connection.volumes.remove(volume);
-                return Ok(false);
-            }
-            (Some(snapshot), None) => snapshots.push(snapshot.id.id),
-            (_, Some(fault)) => {
-                let what = "list the snapshots of the volume".to_owned();
-                let source = CnsError::Refused { what, source: Box::new(fault) };
-                return Err(DeleteError::Cns { volume: volume.to_owned(), source });
-            }
-            (None, None) => {}
-        }
-    }
     if snapshots.is_empty() {
-        return Ok(true);
+        return Ok(());
     }
     let shown = snapshots.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
     HasSnapshotsSnafu { volume, count: snapshots.len(), shown }.fail()
@@ -120,10 +97,9 @@ fn explain(connection: &Connection, volume: &str, error: CnsError) -> DeleteErro
         fault.chain().any(|fault| matches!(fault.kind, FaultKind::ResourceInUse { .. }))
     });
     if in_use {
-        let view = connection.inventory().view();
-        let holders = locate::holders(&view, volume);
-        if let Some(vm) = holders.first() {
-            let holder = format!("the VM {}", locate::title(&view, vm));
+        if let Some(vm) = locate::holders(connection, volume).first() {
+            let title = locate::title(&connection.inventory().view(), vm);
+            let holder = format!("the VM {title}");
             return DeleteError::Attached { volume: volume.to_owned(), holder };
         }
     }

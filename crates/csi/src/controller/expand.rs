@@ -98,7 +98,7 @@ pub(super) async fn expand(
 }
 
 fn is_attached(connection: &Connection, volume: &str) -> bool {
-    !locate::holders(&connection.inventory().view(), volume).is_empty()
+    !locate::holders(connection, volume).is_empty()
 }
 
 /// The usual reason of a refusal is that the volume has snapshots.

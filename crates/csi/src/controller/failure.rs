@@ -8,6 +8,7 @@ use vsphere::{
 };
 
 use super::TASK_TIMEOUT;
+use crate::vcenters::Refused;
 
 /// Why CNS did not do what the driver asked.
 #[derive(Debug, Snafu)]
@@ -26,6 +27,13 @@ pub(super) enum CnsError {
 }
 
 impl CnsError {
+    pub(super) fn from_refusal(what: String, refused: Refused) -> Self {
+        match refused {
+            Refused::Call(source) => Self::Call { what, source },
+            Refused::Volume(fault) => Self::Refused { what, source: Box::new(fault) },
+        }
+    }
+
     pub(super) fn code(&self) -> Code {
         match self {
             Self::Call { source, .. } => code_of(source),

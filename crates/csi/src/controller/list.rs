@@ -62,7 +62,7 @@ pub(super) async fn list(
             let cluster = connection.cluster_id();
             connection.volumes.refresh(&connection.client, cluster).await.context(QuerySnafu)?;
         }
-        let mut published = locate::published_nodes(&connection.inventory().view());
+        let mut published = locate::published_nodes(connection);
         all.extend(connection.volumes.all().into_iter().map(|volume| {
             let nodes = published.remove(&volume.id).unwrap_or_default();
             (volume, nodes)
@@ -94,7 +94,7 @@ pub(super) async fn get(
         return Err(LocateError::NotFound { volume: id.clone() }.into());
     };
     let volume = KnownVolume::from(found);
-    let mut published = locate::published_nodes(&connection.inventory().view());
+    let mut published = locate::published_nodes(&connection);
     Ok(ControllerGetVolumeResponse {
         status: Some(controller_get_volume_response::VolumeStatus {
             published_node_ids: published.remove(&volume.id).unwrap_or_default(),

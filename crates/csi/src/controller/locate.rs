@@ -101,20 +101,31 @@ pub(super) fn disk_on<'a>(vm: &'a Vm, volume: &str) -> Option<&'a Disk> {
     disks(vm).find(|disk| disk.volume_id.as_deref() == Some(volume))
 }
 
-/// The VMs in view that have the volume.
-pub(super) fn holders(view: &Tree, volume: &str) -> Vec<Arc<Vm>> {
+/// The VMs that have the volume: those in view, corrected by what this process changed since.
+pub(super) fn holders(connection: &Connection, volume: &str) -> Vec<Arc<Vm>> {
+    let view = connection.inventory().view();
+    if let Some(vm) = connection.attachments.recent().remove(volume) {
+        let vm = vm.and_then(|vm| view.get(&vm)?.as_vm().cloned());
+        return vm.into_iter().collect();
+    }
     let vms = view.objects().filter_map(vsphere::inventory::Object::as_vm);
     vms.filter(|vm| disk_on(vm, volume).is_some()).cloned().collect()
 }
 
 /// The node ids that have each volume.
-pub(super) fn published_nodes(view: &Tree) -> HashMap<Box<str>, Vec<String>> {
+pub(super) fn published_nodes(connection: &Connection) -> HashMap<Box<str>, Vec<String>> {
+    let view = connection.inventory().view();
     let mut published: HashMap<Box<str>, Vec<String>> = HashMap::new();
     for vm in view.objects().filter_map(vsphere::inventory::Object::as_vm) {
         let Some(uuid) = vm.bios_uuid else { continue };
         for volume in disks(vm).filter_map(|disk| disk.volume_id.clone()) {
             published.entry(volume).or_default().push(uuid.to_string());
         }
+    }
+    for (volume, vm) in connection.attachments.recent() {
+        let uuid = vm.and_then(|vm| view.get(&vm)?.as_vm()?.bios_uuid);
+        let nodes = uuid.map(|uuid| uuid.to_string()).into_iter().collect();
+        published.insert(volume.into(), nodes);
     }
     published
 }

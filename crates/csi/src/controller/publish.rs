@@ -214,14 +214,14 @@ async fn wait_for_holder(
 ) -> Option<(Arc<Vm>, Option<String>)> {
     let mut events = connection.inventory().events();
     let look = || {
-        let view = connection.inventory().view();
-        let vm = locate::holders(&view, volume).into_iter().next()?;
+        let vm = locate::holders(connection, volume).into_iter().next()?;
         let uuid = locate::disk_on(&vm, volume).and_then(|disk| disk.uuid.clone());
         Some((vm, uuid.map(String::from)))
     };
     let waiting = async {
         loop {
-            if let Some(found) = look() {
+            // This process may know the VM before the inventory has the disk's uuid.
+            if let Some(found) = look().filter(|(_, uuid)| uuid.is_some()) {
                 return Some(found);
             }
             events.next().await?;

@@ -82,7 +82,7 @@ fn all_holders(
 ) -> Result<Vec<(Connection, Arc<Vm>)>, UnpublishError> {
     let connections = driver.vcenters.all_live().context(VcenterSnafu { volume })?;
     let holders = connections.iter().flat_map(|connection| {
-        let vms = locate::holders(&connection.inventory().view(), volume);
+        let vms = locate::holders(connection, volume);
         vms.into_iter().map(|vm| (connection.clone(), vm))
     });
     Ok(holders.collect())

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 use vsphere::{
     Client, Error, Fault, FaultKind, MoRef,
     cns::{AttachSpec, VolumeId, VolumeOutcome},
@@ -29,10 +29,15 @@ pub enum Refused {
 
 type Outcome = Result<String, Refused>;
 
+/// How long the inventory can lag behind an attach or detach of this process.
+const VIEW_LAG: Duration = Duration::from_secs(15);
+
 #[derive(Debug)]
 pub struct AttachQueue {
     client: Client,
     vms: Mutex<HashMap<MoRef, Arc<VmQueue>>>,
+    /// The volumes that this process attached or detached lately, and the VM that has each.
+    recent: Mutex<HashMap<String, (Instant, Option<MoRef>)>>,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +56,7 @@ struct Request {
 
 impl AttachQueue {
     pub fn new(client: Client) -> Self {
-        Self { client, vms: Mutex::default() }
+        Self { client, vms: Mutex::default(), recent: Mutex::default() }
     }
 
     /// Attaches a volume. Returns the disk's uuid.
@@ -61,6 +66,20 @@ impl AttachQueue {
 
     pub async fn detach(&self, vm: &MoRef, volume: &str, within: Duration) -> Result<(), Refused> {
         self.submit(vm, volume, false, within).await.map(drop)
+    }
+
+    /// The volumes that this process attached (`Some`) or detached (`None`) so lately that the inventory may not show
+    /// it yet.
+    pub fn recent(&self) -> HashMap<String, Option<MoRef>> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.retain(|_, (at, _)| at.elapsed() < VIEW_LAG);
+        recent.iter().map(|(volume, (_, vm))| (volume.clone(), vm.clone())).collect()
+    }
+
+    fn remember(&self, volume: &str, vm: Option<&MoRef>) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.retain(|_, (at, _)| at.elapsed() < VIEW_LAG);
+        recent.insert(volume.to_owned(), (Instant::now(), vm.cloned()));
     }
 
     async fn submit(&self, vm: &MoRef, volume: &str, attach: bool, within: Duration) -> Outcome {
@@ -111,6 +130,9 @@ impl AttachQueue {
             }
         }
         for (request, outcome) in batch.into_iter().zip(outcomes) {
+            if outcome.is_ok() {
+                self.remember(&request.volume, attach.then_some(vm));
+            }
             // The caller may be gone.
             let _ = request.answer.send(outcome);
         }

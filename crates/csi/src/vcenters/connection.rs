@@ -18,13 +18,16 @@ use vsphere::{
 };
 
 use super::{
-    AttachQueue, Policies, SharedSettings, Unavailable, VcenterSnafu, VolumeIndex,
+    AttachQueue, Policies, SharedSettings, SnapshotQueue, Unavailable, VcenterSnafu, VolumeIndex,
     tags::{TagTable, Tags},
 };
 use crate::configuration::VcenterSettings;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_mins(1);
+
+/// Bursts of changes, such as the free space of a datastore during many creations, arrive in few calls.
+const GATHER: Duration = Duration::from_millis(100);
 
 /// A configured vCenter. It connects in [`Vcenter::run`].
 #[derive(Debug)]
@@ -46,6 +49,7 @@ pub struct Connection {
     pub volumes: Arc<VolumeIndex>,
     pub policies: Arc<Policies>,
     pub attachments: Arc<AttachQueue>,
+    pub snapshots: Arc<SnapshotQueue>,
     inventory: Inventory,
     tags: Arc<Tags>,
     shared: SharedSettings,
@@ -254,6 +258,7 @@ impl Vcenter {
             volumes,
             policies: Arc::new(Policies::new(client.clone())),
             attachments: Arc::new(AttachQueue::new(client.clone())),
+            snapshots: Arc::new(SnapshotQueue::new(client.clone())),
             inventory: inventory.clone(),
             tags: Arc::default(),
             shared: self.shared.clone(),
@@ -318,4 +323,5 @@ fn selection(datacenters: &[String]) -> Selection {
         .clusters(&[Cluster::IDENTITY])
         .datastores(&[Datastore::IDENTITY, Datastore::STATE, Datastore::HOSTS])
         .in_datacenters(datacenters.to_vec())
+        .gathering(GATHER)
 }
