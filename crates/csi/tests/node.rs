@@ -3,6 +3,8 @@
 #[path = "node/plugin.rs"]
 mod plugin;
 
+#[path = "node/attach.rs"]
+mod attach;
 #[path = "node/disks.rs"]
 mod disks;
 #[path = "node/faults.rs"]
@@ -13,3 +15,5 @@ mod growth;
 mod kubelet;
 #[path = "node/mounts.rs"]
 mod mounts;
+#[path = "node/topology.rs"]
+mod topology;

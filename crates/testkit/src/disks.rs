@@ -220,12 +220,12 @@ fn attach_loop(file: &Path) -> Result<(PathBuf, File), Error> {
 fn make_nodes(dev: &Path, uuid: &str, device: &File) -> Result<(PathBuf, Vec<PathBuf>), Error> {
     let number = device.metadata().context(FilesSnafu { path: dev })?.rdev();
     let names = ('b'..='z').map(|letter| format!("sd{letter}"));
-    let more = ('a'..='z').flat_map(|a| ('a'..='z').map(move |b| format!("sd{a}{b}")));
-    let name = names.chain(more).find(|name| dev.join(name).symlink_metadata().is_err());
+    let longer = ('a'..='z').flat_map(|a| ('a'..='z').map(move |b| format!("sd{a}{b}")));
+    let name = names.chain(longer).find(|name| dev.join(name).symlink_metadata().is_err());
     let name = name.unwrap_or_else(|| "sdzz".to_owned());
     let node = dev.join(&name);
-    let mode = Mode::from_raw_mode(0o660);
-    let made = mknodat(CWD, &node, FileType::BlockDevice, mode, number);
+    let permissions = Mode::from_raw_mode(0o660);
+    let made = mknodat(CWD, &node, FileType::BlockDevice, permissions, number);
     made.map_err(std::io::Error::from).context(FilesSnafu { path: &node })?;
     let by_id = dev.join("disk/by-id");
     std::fs::create_dir_all(&by_id).context(FilesSnafu { path: &by_id })?;

@@ -83,6 +83,10 @@ pub struct Arguments {
     #[arg(long, env = "NODEGETINFO_WATCH_TIMEOUT_MINUTES", default_value_t = 1)]
     pub topology_timeout_minutes: u64,
 
+    /// The same in seconds. It takes precedence.
+    #[arg(long)]
+    pub topology_timeout_seconds: Option<u64>,
+
     /// Where the device nodes are.
     #[arg(long, env = "CSI_DEV_ROOT", default_value = "/dev")]
     pub dev_root: PathBuf,
@@ -234,7 +238,8 @@ async fn service(
             ..ClusterOptions::default()
         };
         let client = kubernetes::client(&cluster, build).await.context(ClusterSnafu)?;
-        let timeout = Duration::from_mins(arguments.topology_timeout_minutes);
+        let minutes = Duration::from_mins(arguments.topology_timeout_minutes);
+        let timeout = arguments.topology_timeout_seconds.map_or(minutes, Duration::from_secs);
         Some(NodeTopology { client, node: arguments.node_name.clone(), timeout })
     } else {
         None

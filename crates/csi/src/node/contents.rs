@@ -19,11 +19,11 @@ use super::{
 };
 
 /// A read of a few megabytes; a disk that takes longer does not work.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
 /// The start and the end of a disk are read completely.
 const ENDS: u64 = 4 << 20;
 const SAMPLE: u64 = 4 << 10;
-const SAMPLES: u64 = 64;
+const SAMPLES: u64 = 256;
 /// Copies of superblocks: ext with blocks of 1 and 4 KiB, btrfs.
 const COPIES: [u64; 4] = [(8 << 20) + 1024, 64 << 20, 128 << 20, 256 << 30];
 

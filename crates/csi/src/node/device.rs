@@ -68,6 +68,11 @@ impl DeviceNumber {
         Self { major: rustix::fs::major(device), minor: rustix::fs::minor(device) }
     }
 
+    /// Whether it belongs to a file system instead of a device.
+    pub fn is_anonymous(self) -> bool {
+        self.major == 0
+    }
+
     /// Parses `8:16`.
     pub fn parse(text: &str) -> Option<Self> {
         let (major, minor) = text.trim().split_once(':')?;

@@ -158,7 +158,7 @@ impl FileSystems {
                     return DifferentSnafu { device: shown, found: name, wanted }.fail();
                 };
                 if kind.is_ext() && !read_only {
-                    let grows = self.is_smaller(bytes, device)?;
+                    let grows = is_smaller(bytes, device)?;
                     self.check(device, kind, grows).await?;
                     if grows {
                         self.grow(device, kind, None).await?;
@@ -266,11 +266,6 @@ impl FileSystems {
         }
     }
 
-    fn is_smaller(&self, bytes: Option<u64>, device: &Device) -> Result<bool, FileSystemError> {
-        let size = device.size().context(SizeSnafu)?;
-        Ok(bytes.is_some_and(|bytes| bytes.saturating_add(UNUSED_TAIL) <= size))
-    }
-
     /// Grows a mounted file system that is smaller than its disk, as after the restore of a snapshot to a larger
     /// volume.
     pub async fn grow_to_disk(
@@ -280,7 +275,7 @@ impl FileSystems {
         mounted: &Path,
     ) -> Result<(), FileSystemError> {
         let bytes = contents::file_system_size(device).ok().flatten();
-        if self.is_smaller(bytes, device)? {
+        if is_smaller(bytes, device)? {
             self.grow(device, kind, Some(mounted)).await?;
         }
         Ok(())
@@ -309,4 +304,9 @@ impl FileSystems {
         let grown = tool.limit(self.limit).run().await.map(drop);
         grown.context(GrowSnafu { kind: kind.name(), device: shown })
     }
+}
+
+fn is_smaller(bytes: Option<u64>, device: &Device) -> Result<bool, FileSystemError> {
+    let size = device.size().context(SizeSnafu)?;
+    Ok(bytes.is_some_and(|bytes| bytes.saturating_add(UNUSED_TAIL) <= size))
 }

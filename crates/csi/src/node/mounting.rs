@@ -51,8 +51,7 @@ pub fn resolved(path: &Path) -> PathBuf {
 pub fn is_stale(mount: &Mount, devices: &Devices) -> bool {
     match mount.source_number() {
         None => true,
-        // btrfs has a number of its own.
-        Some(number) if mount.file_system == "btrfs" => !devices.exists(number),
+        Some(number) if mount.number.is_anonymous() => !devices.exists(number),
         Some(number) => number != mount.number || !devices.exists(number),
     }
 }

@@ -44,10 +44,11 @@ impl Mount {
         has(&self.options, "rw") && has(&self.super_options, "ro")
     }
 
-    /// Whether the device's file system is mounted here. The source of a mount is only a name, so its device number
-    /// decides.
+    /// Whether the device's file system is mounted here. The source of a mount is only a name, and another disk can have
+    /// that name now. It decides only for file systems with a number of their own.
     pub fn is_of(&self, device: DeviceNumber) -> bool {
-        self.number == device || self.source_number() == Some(device)
+        self.number == device
+            || (self.number.is_anonymous() && self.source_number() == Some(device))
     }
 
     /// Whether the node of the device is mounted here, as for a raw block volume.
@@ -123,16 +124,9 @@ fn unescape(field: &[u8]) -> Vec<u8> {
         let digits =
             tail.get(..3).filter(|digits| digits.iter().all(|d| (b'0'..=b'7').contains(d)));
         let code = digits.map(|d| d.iter().fold(0_u32, |code, d| code * 8 + u32::from(d - b'0')));
-        match code.and_then(|code| u8::try_from(code).ok()).filter(|_| *first == b'\\') {
-            Some(byte) => {
-                plain.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                plain.push(*first);
-                rest = tail;
-            }
-        }
+        let byte = code.and_then(|code| u8::try_from(code).ok()).filter(|_| *first == b'\\');
+        plain.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &tail[3..] } else { tail };
     }
     plain
 }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How often the socket is looked for: a cleaned-up folder loses it.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// The pause before the kubelet gets another chance after a failed registration.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 

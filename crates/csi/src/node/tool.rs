@@ -138,14 +138,12 @@ impl Tool<'_> {
             tokio::join!(child.wait(), reading).0
         })
         .await;
-        let status = match ended {
-            Ok(status) => status.context(StartSnafu { tool })?,
-            Err(_) => {
-                kill(&mut child).await;
-                let output = merged(&output, &errors);
-                return TimeoutSnafu { command, limit: self.limit, output }.fail();
-            }
+        let Ok(status) = ended else {
+            kill(&mut child).await;
+            let output = merged(&output, &errors);
+            return TimeoutSnafu { command, limit: self.limit, output }.fail();
         };
+        let status = status.context(StartSnafu { tool })?;
         if status.success() {
             return Ok(String::from_utf8_lossy(&output).into_owned());
         }

@@ -117,9 +117,8 @@ impl NodeTopology {
         match (timeout(self.timeout, self.answer(&api)).await, known) {
             (Ok(answer), _) => answer,
             (Err(_), Some(status)) => {
-                tracing::warn!(
-                    "the controller did not answer; using the topology that it reported before"
-                );
+                tracing::warn!("the controller did not answer; using its answer from before");
+                self.write_status(&api, SUCCESS).await?;
                 Ok(segments(&status))
             }
             (Err(_), None) => NoAnswerSnafu { node, waited: self.timeout }.fail(),
@@ -148,12 +147,28 @@ impl NodeTopology {
     /// Clears the status, so that the controller looks again: the VM can have moved.
     async fn reset(&self, api: &Api<CSINodeTopology>, vm_uuid: &str) -> Result<(), TopologyError> {
         let node = self.node.as_str();
-        let change = json!({
-            "spec": {"nodeID": node, "nodeuuid": vm_uuid},
-            "status": {"status": "", "errorMessage": ""},
-        });
-        let patched = api.patch(node, &PatchParams::default(), &Patch::Merge(change)).await;
-        patched.map(drop).context(WriteSnafu { node })
+        let spec = json!({"spec": {"nodeID": node, "nodeuuid": vm_uuid}});
+        let patched = api.patch(node, &PatchParams::default(), &Patch::Merge(spec)).await;
+        patched.context(WriteSnafu { node })?;
+        self.write_status(api, "").await
+    }
+
+    /// Writes the state of the status. The labels stay.
+    async fn write_status(
+        &self,
+        api: &Api<CSINodeTopology>,
+        state: &str,
+    ) -> Result<(), TopologyError> {
+        let node = self.node.as_str();
+        let change = Patch::Merge(json!({"status": {"status": state, "errorMessage": ""}}));
+        let patched = api.patch(node, &PatchParams::default(), &change).await;
+        let patched = patched.context(WriteSnafu { node })?;
+        // The status is a subresource, unless upstream installed the definition.
+        if patched.status.unwrap_or_default().status != state {
+            let patched = api.patch_status(node, &PatchParams::default(), &change).await;
+            patched.context(WriteSnafu { node })?;
+        }
+        Ok(())
     }
 
     async fn answer(&self, api: &Api<CSINodeTopology>) -> Result<Segments, TopologyError> {

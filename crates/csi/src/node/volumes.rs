@@ -29,7 +29,7 @@ pub struct Volumes {
 /// The device of a mounted file system.
 fn device_of(mount: &Mount) -> Option<Device> {
     let number = mount.source_number()?;
-    let same = number == mount.number || mount.file_system == "btrfs";
+    let same = number == mount.number || mount.number.is_anonymous();
     same.then(|| Device { path: mount.source.clone(), number })
 }
 

@@ -21,8 +21,10 @@ use testkit::{Disks, Process, Workdir, eventually};
 use tonic::{Status, transport::Channel};
 
 pub(crate) const MIB: u64 = 1 << 20;
-/// mkfs.xfs wants at least this.
+/// mkfs.xfs wants at least 300 MiB.
 pub(crate) const SIZE: u64 = 320 * MIB;
+/// For disks that are read completely.
+pub(crate) const SMALL: u64 = 48 * MIB;
 pub(crate) const VM_UUID: &str = "42208c6b-d10d-37d0-156f-435f999d94c1";
 const SERIAL: &str = "VMware-42 20 8c 6b d1 0d 37 d0-15 6f 43 5f 99 9d 94 c1\n";
 
@@ -80,8 +82,15 @@ impl TestNode {
         })
         .await;
         let name = format!("node-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        disks.add_vm(&name, format!("/proc/{}/root/dev", namespace.pid()));
-        Self { name, disks, workdir, namespace, plugin: None, arguments: Vec::new(), tools }
+        let node =
+            Self { name, disks, workdir, namespace, plugin: None, arguments: Vec::new(), tools };
+        node.disks.add_vm(&node.name, node.dev());
+        node
+    }
+
+    /// The folder of its device nodes.
+    pub(crate) fn dev(&self) -> PathBuf {
+        self.inside("/dev")
     }
 
     /// Starts the plugin, or another one after the first was killed.
@@ -118,13 +127,10 @@ impl TestNode {
         let arguments = self.arguments.clone();
         let plugin = Process::spawn(nsenter, "plugin", arguments, &environment, &self.workdir);
         self.plugin = Some(plugin.unwrap());
-        let served = self.plugin().log().matches("serving").count();
         let socket = self.socket();
         eventually("the plugin serves", 30, async || {
             let connected = tokio::net::UnixStream::connect(&socket).await;
-            connected
-                .map(drop)
-                .map_err(|error| format!("{served} {error} {}", self.plugin().tail()))
+            connected.map(drop).map_err(|error| format!("{error} {}", self.plugin().tail()))
         })
         .await;
     }
@@ -175,6 +181,20 @@ impl TestNode {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.workdir.path().join(name)
     }
+}
+
+/// Whether two files have the same content. Quicker than a comparison in an unoptimised program.
+pub(crate) fn same(one: &Path, other: &Path) -> bool {
+    std::process::Command::new("cmp").arg("-s").args([one, other]).status().unwrap().success()
+}
+
+/// Whether nothing was written to a disk.
+pub(crate) fn is_blank(node: &TestNode, volume: &Volume) -> bool {
+    let file = node.disks.file(&volume.uuid);
+    let blank = node.disks.file(&format!("blank-{}", volume.uuid));
+    let length = std::fs::metadata(&file).unwrap().len();
+    std::fs::File::create(&blank).unwrap().set_len(length).unwrap();
+    same(&file, &blank)
 }
 
 pub(crate) async fn channel(socket: &Path) -> Channel {
@@ -237,6 +257,10 @@ impl Volume {
 impl TestNode {
     pub(crate) fn attach(&self, volume: &Volume) -> PathBuf {
         self.disks.attach(&self.name, &volume.uuid, SIZE)
+    }
+
+    pub(crate) fn attach_small(&self, volume: &Volume) -> PathBuf {
+        self.disks.attach(&self.name, &volume.uuid, SMALL)
     }
 
     pub(crate) fn staging(&self, volume: &Volume) -> PathBuf {

@@ -20,7 +20,8 @@ use crate::error::{Error, FilesSnafu};
 
 #[derive(Debug, Deserialize)]
 struct Event {
-    event: Kind,
+    #[serde(rename = "event")]
+    kind: Kind,
     vm: String,
     disk: String,
     bytes: u64,
@@ -68,7 +69,7 @@ async fn answer(stream: UnixStream, state: Arc<Mutex<State>>) {
 
 fn apply(event: &Event, state: &Mutex<State>) -> Result<(), String> {
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-    let done = match event.event {
+    let done = match event.kind {
         Kind::Attach => state.attach(&event.vm, &event.disk, event.bytes),
         Kind::Detach => {
             // An old VM must not take the disk away from the new one.
