@@ -62,6 +62,10 @@ func (c *volumes) CnsAttachVolume(ctx *simulator.Context, req *cnstypes.CnsAttac
 			return failed(spec.VolumeId, &types.ManagedObjectNotFound{Obj: spec.Vm})
 		}
 		vctx.Map.WithLock(vctx, vm, func() { out = c.attach(vm, spec) })
+		attached := out.GetCnsVolumeOperationResult().Fault == nil
+		if out = c.tellAgent("attach", vm, out); attached && out.GetCnsVolumeOperationResult().Fault != nil {
+			vctx.Map.WithLock(vctx, vm, func() { c.detach(vm, spec.VolumeId) })
+		}
 		c.sim.journal.touch(vm.Self)
 		return out
 	})
@@ -109,8 +113,10 @@ func (c *volumes) attach(vm *simulator.VirtualMachine, spec cnstypes.CnsVolumeAt
 		o.Config.ConsumerId = []types.ID{{Id: vm.Config.InstanceUuid}}
 	}
 	return &cnstypes.CnsVolumeAttachResult{CnsVolumeOperationResult: cnstypes.CnsVolumeOperationResult{VolumeId: id},
-		DiskUUID: strings.ToLower(strings.ReplaceAll(uuid, "-", ""))}
+		DiskUUID: plainUUID(uuid)}
 }
+
+func plainUUID(uuid string) string { return strings.ToLower(strings.ReplaceAll(uuid, "-", "")) }
 
 // freeUnit is a free unit on a paravirtual controller. If all are full it adds a controller, like CNS, up to four; then
 // there is none.
@@ -164,7 +170,7 @@ func (c *volumes) CnsDetachVolume(ctx *simulator.Context, req *cnstypes.CnsDetac
 		}
 		vctx.Map.WithLock(vctx, vm, func() { out = c.detach(vm, spec.VolumeId) })
 		c.sim.journal.touch(vm.Self)
-		return out
+		return c.tellAgent("detach", vm, out)
 	})
 	return &cnsmethods.CnsDetachVolumeBody{Res: &cnstypes.CnsDetachVolumeResponse{Returnval: task}}
 }
@@ -200,10 +206,10 @@ func (c *volumes) detach(vm *simulator.VirtualMachine, id cnstypes.CnsVolumeId) 
 }
 
 // resize sets the size of the disk of an attached volume.
-func (c *volumes) resize(id string, megabytes int64) {
+func (c *volumes) resize(id string, megabytes int64, done result) result {
 	holder := c.attachedTo(id)
 	if holder == nil {
-		return
+		return done
 	}
 	if vm, ok := c.sim.reg().Get(*holder).(*simulator.VirtualMachine); ok {
 		c.sim.locked(vm, func() {
@@ -212,5 +218,7 @@ func (c *volumes) resize(id string, megabytes int64) {
 			}
 		})
 		c.sim.journal.touch(vm.Self)
+		return c.tellAgent("extend", vm, done)
 	}
+	return done
 }

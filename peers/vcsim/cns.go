@@ -21,7 +21,8 @@ import (
 // govmomi's.
 type volumes struct {
 	*cnssim.CnsVolumeManager
-	sim *Sim
+	sim   *Sim
+	agent diskAgent
 
 	mu       sync.Mutex
 	attached map[string]ref                            // volume id to VM
@@ -256,7 +257,7 @@ func (c *volumes) CnsExtendVolume(ctx *simulator.Context, req *cnstypes.CnsExten
 			if disk := c.sim.diskObject(spec.VolumeId.Id); disk != nil {
 				disk.Config.CapacityInMB = spec.CapacityInMb
 			}
-			c.resize(spec.VolumeId.Id, spec.CapacityInMb)
+			got = c.resize(spec.VolumeId.Id, spec.CapacityInMb, got)
 		}
 		return got
 	})

@@ -49,6 +49,7 @@ func (c *control) routes() map[string]map[string]lever {
 		"/users":          {"GET": c.listUsers, "POST": c.setUser},
 		"/restart":        {"POST": c.restart},
 		"/clock":          {"POST": c.setClock},
+		"/disk-agent":     {"PUT": c.setDiskAgent},
 	}
 }
 

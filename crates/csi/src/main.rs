@@ -1,7 +1,7 @@
 use std::{io::Write as _, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use csi::controller::command::ControllerArguments;
+use csi::{controller::command::ControllerArguments, node::command::NodeArguments};
 use runtime::{
     build::BuildInfo,
     error_chain::error_chain,
@@ -31,6 +31,8 @@ struct Arguments {
 enum Command {
     /// Creates, deletes, attaches and snapshots volumes, for the whole cluster.
     Controller(ControllerArguments),
+    /// Finds, formats and mounts the disks of this node for its kubelet.
+    Node(NodeArguments),
 }
 
 #[tokio::main]
@@ -41,9 +43,13 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     exit_on_panic();
-    let result = match arguments.command {
-        Command::Controller(arguments) => csi::controller::command::run(arguments, BUILD).await,
-    };
+    match arguments.command {
+        Command::Controller(arguments) => ended(csi::controller::command::run(arguments, BUILD).await),
+        Command::Node(arguments) => ended(csi::node::command::run(arguments, BUILD).await),
+    }
+}
+
+fn ended<E: std::error::Error + 'static>(result: Result<(), E>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

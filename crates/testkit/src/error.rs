@@ -51,6 +51,10 @@ pub enum Error {
     #[snafu(display("{command} failed: {text}"))]
     Image { command: String, text: String },
 
+    /// A tool for disks failed.
+    #[snafu(display("{command} failed: {text}. Disks need root and loop devices"))]
+    Disks { command: String, text: String },
+
     /// A real node cannot run here, or did not become Ready.
     #[snafu(display("{name}: {text}"))]
     RealNode { name: String, text: String },

@@ -13,6 +13,7 @@
 //!                       ▼
 //!      Process  (own log, ends with the test run)
 //!       ├── CloudController  ours or upstream's, as rendered in the cluster
+//!       ├── Disks     disks of VMs as block devices of nodes
 //!       ├── peer()    the path of a program, built on first use
 //!       ├── Port      a port that no other test takes
 //!       ├── Authority certificates for every server and user
@@ -37,6 +38,7 @@ mod authority;
 mod breakage;
 mod cloud_controller;
 mod control_plane;
+mod disks;
 mod error;
 mod eventually;
 mod fault_proxy;
@@ -55,6 +57,7 @@ pub use authority::{Authority, Identity};
 pub use breakage::{Breakage, Site};
 pub use cloud_controller::CloudController;
 pub use control_plane::{ApiServer, ControlPlane, ControlPlaneBuilder, User};
+pub use disks::Disks;
 pub use error::Error;
 pub use eventually::{Deadline, eventually};
 pub use fault_proxy::FaultProxy;

@@ -207,6 +207,11 @@ impl RealNode {
         self.address
     }
 
+    /// The folder of its device nodes, for [`Disks`](crate::Disks).
+    pub fn dev(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root/dev", self.inner))
+    }
+
     /// Lets the node reach `target`, which listens on this machine. Returns the address in the node.
     ///
     /// # Panics

@@ -1,0 +1,226 @@
+//! Bad days: tools that die or hang, damaged file systems, disks that vanish, a plugin that is killed.
+
+use std::{fs, os::unix::fs::FileExt as _, sync::Arc};
+
+use csi::proto::csi::NodeGetCapabilitiesRequest;
+use testkit::{Disks, eventually};
+use tonic::Code;
+
+use crate::plugin::{MIB, TestNode, Volume, is_blank};
+
+#[tokio::test]
+async fn a_disk_is_formatted_again_after_mkfs_was_killed_halfway() {
+    let node = TestNode::start().await;
+    // These fake tools leave behind what the real ones leave when they are killed.
+    let junk = r#"for last; do :; done
+dd if=/dev/urandom of="$last" bs=1M seek=1 count=20 conv=notrunc 2>/dev/null"#;
+    let halfway = format!("{junk}\nkill -9 $$");
+    let unfinished = r#"for last; do :; done
+PATH=${PATH#*:} mkfs.xfs "$@" || exit 1
+printf '\001' | dd of="$last" bs=1 seek=126 conv=notrunc 2>/dev/null
+kill -9 $$"#;
+    for (tool, file_system, script) in [
+        ("mkfs.ext4", "ext4", halfway.as_str()),
+        ("mkfs.xfs", "xfs", halfway.as_str()),
+        ("mkfs.xfs", "xfs", unfinished),
+    ] {
+        node.fake_tool(tool, script);
+        let volume = Volume::with(file_system);
+        node.attach(&volume);
+        let error = node.stage(&volume).await.unwrap_err();
+        assert_eq!(error.code(), Code::Internal, "{error}");
+        assert!(error.message().contains("signal: 9"), "{error}");
+        node.remove_fake_tool(tool);
+        let target = node.mount(&volume).await;
+        fs::write(target.join("file"), "data").unwrap();
+        node.unmount(&volume).await;
+        let target = node.mount(&volume).await;
+        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "data");
+        node.unmount(&volume).await;
+    }
+}
+
+#[tokio::test]
+async fn no_mark_of_mkfs_stays_on_a_disk() {
+    let node = TestNode::start().await;
+    for file_system in ["ext4", "xfs", "btrfs"] {
+        let volume = Volume::with(file_system);
+        node.attach(&volume);
+        node.stage(&volume).await.unwrap();
+        node.unstage(&volume).await.unwrap();
+        node.disks.detach(&volume.uuid);
+        let mut search = std::process::Command::new("grep");
+        search.args(["-qaF", "vsphere-csi: mkfs is running"]).arg(node.disks.file(&volume.uuid));
+        assert_eq!(search.status().unwrap().code(), Some(1), "{file_system}");
+    }
+}
+
+#[tokio::test]
+async fn a_mkfs_that_does_nothing_is_noticed() {
+    let node = TestNode::start().await;
+    node.fake_tool("mkfs.ext4", "exit 0");
+    let volume = Volume::with("ext4");
+    node.attach(&volume);
+    let error = node.stage(&volume).await.unwrap_err();
+    assert!(error.message().contains("mkfs ended without error, but"), "{error}");
+}
+
+#[tokio::test]
+async fn a_tool_that_hangs_times_out_and_the_plugin_goes_on() {
+    let arguments = ["--format-timeout-seconds=3"];
+    let node = TestNode::start_with(Arc::new(Disks::start()), &arguments).await;
+    // A fake tool: a real mkfs hangs only on a broken disk.
+    node.fake_tool("mkfs.ext4", "touch $TMPDIR/mkfs-hangs; sleep 600");
+    let (hangs, other) = (Volume::with("ext4"), Volume::with("xfs"));
+    node.attach(&hangs);
+    node.attach(&other);
+    let started = node.path("mkfs-hangs");
+    let meanwhile = async {
+        eventually("mkfs hangs", 20, async || started.exists().then_some(()).ok_or("not yet"))
+            .await;
+        let request = NodeGetCapabilitiesRequest {};
+        node.client().await.node_get_capabilities(request).await.unwrap();
+        let error = node.stage(&hangs).await.unwrap_err();
+        assert_eq!(error.code(), Code::Aborted, "{error}");
+        node.mount(&other).await;
+    };
+    let (staged, ()) = tokio::join!(node.stage(&hangs), meanwhile);
+    let error = staged.unwrap_err();
+    assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+    assert!(error.message().contains("`mkfs.ext4 "), "{error}");
+    node.remove_fake_tool("mkfs.ext4");
+    node.mount(&hangs).await;
+}
+
+#[tokio::test]
+async fn a_mount_that_hangs_times_out() {
+    let arguments = ["--tool-timeout-seconds=3"];
+    let node = TestNode::start_with(Arc::new(Disks::start()), &arguments).await;
+    let volume = Volume::with("ext4");
+    node.attach(&volume);
+    node.fake_tool("mount", "sleep 600");
+    let error = node.stage(&volume).await.unwrap_err();
+    assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+    node.remove_fake_tool("mount");
+    node.mount(&volume).await;
+}
+
+#[tokio::test]
+async fn a_failed_probe_formats_nothing() {
+    let node = TestNode::start().await;
+    let volume = Volume::with("ext4");
+    node.attach_small(&volume);
+    node.fake_tool("blkid", "echo 'Input/output error' >&2; exit 4");
+    let error = node.stage(&volume).await.unwrap_err();
+    assert_eq!(error.code(), Code::Internal, "{error}");
+    assert!(error.message().contains("neither formatted nor mounted"), "{error}");
+    assert!(error.message().contains("Input/output error"), "{error}");
+    node.disks.detach(&volume.uuid);
+    assert!(is_blank(&node, &volume), "the disk has been written to");
+}
+
+#[tokio::test]
+async fn a_damaged_file_system_is_reported_and_not_formatted() {
+    let node = TestNode::start().await;
+    let volume = Volume::with("ext4");
+    let device = node.attach(&volume);
+    let target = node.mount(&volume).await;
+    fs::write(target.join("file"), "data").unwrap();
+    node.unmount(&volume).await;
+    // Without the inode of the root folder: not a case for an automatic repair.
+    let shown = device.display();
+    node.command(&format!("debugfs -w -R 'clri <2>' {shown} 2>/dev/null; debugfs -w -R 'ssv state 2' {shown} 2>/dev/null"));
+    let error = node.stage(&volume).await.unwrap_err();
+    assert_eq!(error.code(), Code::Internal, "{error}");
+    assert!(error.message().contains("is damaged"), "{error}");
+    assert!(error.message().contains(&format!("e2fsck -f {shown}")), "{error}");
+    // Repaired by hand, it has the data.
+    node.command(&format!("e2fsck -fy {shown} >/dev/null 2>&1 || true"));
+    let target = node.mount(&volume).await;
+    let found = node.command(&format!(
+        "cat $(find {} -type f -size -10c | head -1)",
+        node.target(&volume, "a").display()
+    ));
+    assert_eq!(found, "data", "{}", target.display());
+}
+
+#[tokio::test]
+async fn small_errors_are_corrected_before_the_mount() {
+    let node = TestNode::start().await;
+    let volume = Volume::with("ext4");
+    let device = node.attach(&volume);
+    let target = node.mount(&volume).await;
+    fs::write(target.join("file"), "data").unwrap();
+    node.unmount(&volume).await;
+    // A wrong count of free blocks, in a file system that was not unmounted cleanly.
+    let shown = device.display();
+    node.command(&format!("debugfs -w -R 'ssv free_blocks_count 7' {shown} 2>/dev/null; debugfs -w -R 'ssv state 2' {shown} 2>/dev/null"));
+    let target = node.mount(&volume).await;
+    assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "data");
+}
+
+#[tokio::test]
+async fn a_killed_plugin_goes_on_where_it_was() {
+    let mut node = TestNode::start().await;
+    let (volume, block) = (Volume::with("ext4"), Volume::block());
+    node.attach(&volume);
+    node.attach(&block);
+    let target = node.mount(&volume).await;
+    node.mount(&block).await;
+    fs::write(target.join("file"), "data").unwrap();
+    node.restart_plugin().await;
+    assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "data", "pods go on");
+    // The kubelet calls again what it is not sure of.
+    node.mount(&volume).await;
+    node.mount(&block).await;
+    let second = node.publish(&volume, "b").await.unwrap();
+    assert_eq!(fs::read_to_string(second.join("file")).unwrap(), "data");
+    node.restart_plugin().await;
+    node.unpublish(&volume, "b").await.unwrap();
+    node.unmount(&volume).await;
+    node.unmount(&block).await;
+    assert!(!node.command("cat /proc/self/mountinfo").contains("staging-"));
+}
+
+#[tokio::test]
+async fn the_mount_of_a_disk_that_was_taken_away_is_replaced() {
+    let node = TestNode::start().await;
+    let volume = Volume::with("ext4");
+    node.attach(&volume);
+    let target = node.mount(&volume).await;
+    fs::write(target.join("file"), "data").unwrap();
+    node.command("sync");
+    // Detached by force: the mounts stay, their disk does not.
+    node.disks.detach(&volume.uuid);
+    let stats = node.stats(&volume, &node.target(&volume, "a")).await.unwrap();
+    let condition = stats.volume_condition.unwrap();
+    assert!(condition.abnormal && condition.message.contains("is gone"), "{condition:?}");
+    node.attach(&volume);
+    node.unpublish(&volume, "a").await.unwrap();
+    let target = node.mount(&volume).await;
+    assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "data");
+    let stats = node.stats(&volume, &node.target(&volume, "a")).await.unwrap();
+    let condition = stats.volume_condition.unwrap();
+    assert!(!condition.abnormal, "{condition:?}");
+}
+
+#[tokio::test]
+async fn folders_that_vanished_do_not_stop_the_cleanup() {
+    let node = TestNode::start().await;
+    let volume = Volume::with("ext4");
+    node.unpublish(&volume, "a").await.unwrap();
+    node.unstage(&volume).await.unwrap();
+    node.attach(&volume);
+    node.mount(&volume).await;
+    // Somebody unmounted the staging path behind the kubelet's back.
+    node.command(&format!("umount {}", node.staging(&volume).display()));
+    node.stage(&volume).await.unwrap();
+    node.command(&format!("umount {0}; rmdir {0}", node.staging(&volume).display()));
+    node.unpublish(&volume, "a").await.unwrap();
+    node.unstage(&volume).await.unwrap();
+    let mut file = fs::File::open(node.disks.file(&volume.uuid)).unwrap();
+    assert!(std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0)).unwrap() >= MIB);
+    let mut magic = [0; 2];
+    file.read_exact_at(&mut magic, 1024 + 56).unwrap();
+    assert_eq!(magic, [0x53, 0xef], "the file system is still there");
+}
