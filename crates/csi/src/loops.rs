@@ -22,6 +22,7 @@ pub mod context;
 pub mod events;
 pub mod model;
 pub mod names;
+pub mod permissions;
 pub mod provision;
 pub mod quantity;
 pub mod queue;
