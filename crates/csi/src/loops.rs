@@ -18,15 +18,18 @@
 pub mod attach;
 pub mod attributes_class;
 pub mod cluster;
+pub mod conditions;
 pub mod context;
 pub mod events;
 pub mod model;
+pub mod modify;
 pub mod names;
 pub mod permissions;
 pub mod provision;
 pub mod quantity;
 pub mod queue;
 pub mod reclaim;
+pub mod resize;
 pub mod rpc;
 pub mod snapshot;
 pub mod writer;
@@ -43,10 +46,12 @@ use self::{
     cluster::{Change, Cluster, Gone},
     context::{Context, Shared},
     events::Events,
-    model::Metadata as _,
+    model::{Claim, Metadata as _},
+    modify::Modifier,
     provision::Provisioner,
-    queue::Queue,
+    queue::{Next, Queue, Reconcile},
     reclaim::Reclaimer,
+    resize::Resizer,
     rpc::Calls,
     writer::Writer,
 };
@@ -122,6 +127,8 @@ struct Loops {
     context: Shared,
     provisioner: Arc<Provisioner>,
     attacher: Arc<Attacher>,
+    changes: Arc<ClaimChanges>,
+    bound_claims: Arc<Queue>,
     claims: Arc<Queue>,
     volumes: Arc<Queue>,
     attachments: Arc<Queue>,
@@ -133,6 +140,8 @@ impl Loops {
             context: context.clone(),
             provisioner: Arc::new(Provisioner::new(context.clone())),
             attacher: Arc::new(Attacher::new(context.clone())),
+            changes: Arc::new(ClaimChanges::new(context)),
+            bound_claims: Arc::default(),
             claims: Arc::default(),
             volumes: Arc::default(),
             attachments: Arc::default(),
@@ -148,6 +157,9 @@ impl Loops {
         tasks.spawn("reclaim", self.volumes.clone().work(reclaimer, concurrency, stop.clone()));
         let attacher = self.attacher.clone();
         tasks.spawn("attach", self.attachments.clone().work(attacher, concurrency, stop.clone()));
+        let changes = self.changes.clone();
+        let resizing = self.bound_claims.clone().work(changes, concurrency, stop.clone());
+        tasks.spawn("resize and modify", resizing);
         tasks
     }
 
@@ -159,11 +171,21 @@ impl Loops {
                 if provision::concerns(&claim, driver) {
                     self.claims.add(&provision::key(&claim));
                 }
+                if ClaimChanges::concerns(&claim) {
+                    self.bound_claims.add(&claim.path());
+                }
             }
             Change::Volume(volume) => {
                 self.provisioner.volume_seen(volume.name());
                 if reclaim::concerns(&volume, driver) {
                     self.volumes.add(volume.name());
+                }
+                if let Some(reference) = &volume.spec.claim_ref
+                    && let Some(claim) =
+                        self.context.cluster.claim(&reference.namespace, &reference.name)
+                    && ClaimChanges::concerns(&claim)
+                {
+                    self.bound_claims.add(&claim.path());
                 }
             }
             Change::Attachment(attachment) => {
@@ -189,7 +211,10 @@ impl Loops {
 
     fn forget(&self, gone: &Gone) {
         match gone {
-            Gone::Claim(claim) => self.context.writer.forget(claim.uid()),
+            Gone::Claim(claim) => {
+                self.context.writer.forget(claim.uid());
+                self.changes.forget(claim.uid());
+            }
             Gone::Volume(volume) => {
                 self.context.writer.forget(volume.uid());
                 self.provisioner.volume_seen(volume.name());
@@ -201,6 +226,61 @@ impl Loops {
                     self.volumes.add(volume);
                 }
             }
+        }
+    }
+}
+
+/// Resizes and modifies the volumes of bound claims: one after the other, because a driver cannot do both at once.
+struct ClaimChanges {
+    context: Shared,
+    resizer: Resizer,
+    modifier: Modifier,
+}
+
+impl ClaimChanges {
+    fn new(context: &Shared) -> Self {
+        let (resizer, modifier) = (Resizer::new(context.clone()), Modifier::new(context.clone()));
+        Self { context: context.clone(), resizer, modifier }
+    }
+
+    /// Whether the claim may ask for another size or class.
+    fn concerns(claim: &Claim) -> bool {
+        let status = &claim.status;
+        let grows = claim.spec.resources.requests.storage > status.capacity.storage;
+        let class = claim.spec.volume_attributes_class_name.as_deref().unwrap_or_default();
+        let current = status.current_volume_attributes_class_name.as_deref().unwrap_or_default();
+        let modifies = class != current || status.modify_volume_status.is_some();
+        status.phase == "Bound" && (grows || modifies)
+    }
+
+    fn forget(&self, uid: &str) {
+        self.resizer.forget(uid);
+        self.modifier.forget(uid);
+    }
+}
+
+impl Reconcile for ClaimChanges {
+    async fn reconcile(&self, path: &str) -> Next {
+        let Some((namespace, name)) = path.split_once('/') else { return Next::OnChange };
+        let cluster = &self.context.cluster;
+        let Some(claim) = cluster.claim(namespace, name) else { return Next::OnChange };
+        let volume = cluster.volume(claim.spec.volume_name.as_deref().unwrap_or_default());
+        let ours = volume.filter(|v| v.source_of(&self.context.settings.driver).is_some());
+        let Some(volume) = ours else { return Next::OnChange };
+        let is_current =
+            || self.context.writer.is_current(&*claim) && self.context.writer.is_current(&*volume);
+        if !is_current() {
+            return Next::OnChange;
+        }
+        let modified = self.modifier.modify(&claim, &volume).await;
+        // A write of the modification makes this view of the claim outdated: its change is queued.
+        if !is_current() {
+            return modified;
+        }
+        match (modified, self.resizer.resize(&claim, &volume).await) {
+            (Next::OnChange, resized) => resized,
+            (modified, Next::OnChange) => modified,
+            (_, resized) => resized,
         }
     }
 }

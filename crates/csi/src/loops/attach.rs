@@ -5,9 +5,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use kube::Api;
 use serde_json::{Value, json};
 use tonic::{Code, Request, Status};
 
@@ -169,7 +170,7 @@ impl Attacher {
         attachment: &Attachment,
     ) -> Result<ControllerPublishVolumeResponse, Stopped> {
         let context = &*self.context;
-        let volume = context.volume_of(attachment)?;
+        let volume = context.volume_of(attachment).await?;
         let node = &attachment.spec.node_name;
         let node_id = context.node_id(node).ok_or_else(|| {
             self.waiting().entry(node.clone()).or_default().insert(attachment.name().into());
@@ -224,7 +225,7 @@ impl Attacher {
 
     async fn unpublish(&self, attachment: &Attachment) -> Result<(), Stopped> {
         let context = &*self.context;
-        let volume = context.volume_of(attachment)?;
+        let volume = context.volume_of(attachment).await?;
         let source = volume.source_of(&context.settings.driver).ok_or_else(|| {
             format!("the PersistentVolume {} belongs to another driver", volume.name())
         })?;
@@ -271,13 +272,20 @@ impl Attacher {
 }
 
 impl Context {
-    fn volume_of(&self, attachment: &Attachment) -> Result<std::sync::Arc<Volume>, String> {
+    /// The volume of an attachment. The watches of both can differ by a moment, so a missing one is read again.
+    async fn volume_of(&self, attachment: &Attachment) -> Result<Arc<Volume>, Stopped> {
         let name = attachment.spec.source.persistent_volume_name.as_deref();
-        let name = name.ok_or(
-            "the VolumeAttachment names no PersistentVolume: inline volumes are not supported",
-        )?;
-        let volume = self.cluster.volume(name);
-        volume.ok_or_else(|| format!("the PersistentVolume {name} does not exist"))
+        let inline =
+            "the VolumeAttachment names no PersistentVolume: inline volumes are not supported";
+        let name = name.ok_or_else(|| inline.to_owned())?;
+        if let Some(volume) = self.cluster.volume(name) {
+            return Ok(volume);
+        }
+        let volumes = Api::<Volume>::all(self.writer.client());
+        match volumes.get_opt(name).await.map_err(Stopped::Write)? {
+            Some(volume) => Ok(Arc::new(volume)),
+            None => Err(format!("the PersistentVolume {name} does not exist").into()),
+        }
     }
 }
 

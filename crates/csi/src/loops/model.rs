@@ -15,7 +15,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::Resource;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::quantity::Bytes;
 
@@ -183,6 +183,7 @@ pub struct CsiNode {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CsiNodeSpec {
+    #[serde(deserialize_with = "null_is_empty")]
     pub drivers: Vec<NodeDriver>,
 }
 
@@ -200,6 +201,11 @@ pub struct NodeDriver {
 #[resource(inherit = KubeNode)]
 pub struct Node {
     pub metadata: ObjectMeta,
+}
+
+/// The API server writes an empty list of drivers as `null`.
+fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeDriver>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl CsiNode {
@@ -289,5 +295,20 @@ pub fn trim(metadata: &mut ObjectMeta) {
     metadata.self_link = None;
     if let Some(annotations) = &mut metadata.annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_without_drivers_is_read() {
+        for drivers in [json!(null), json!([])] {
+            let node = json!({"metadata": {"name": "n"}, "spec": {"drivers": drivers}});
+            assert!(serde_json::from_value::<CsiNode>(node).unwrap().spec.drivers.is_empty());
+        }
     }
 }
