@@ -1,0 +1,236 @@
+//! The data source of a claim: a snapshot, or another claim to clone.
+
+use serde_json::json;
+
+use crate::{
+    loops::{
+        context::Context,
+        model::{Claim, Metadata as _},
+        names::{ALLOW_MODE_CHANGE, CLONING_PROTECTION, SNAPSHOT_SOURCE_PROTECTION},
+        quantity::Bytes,
+        snapshot::objects::{Content, Snapshot, contents, snapshots},
+        writer::{add_finalizer, is_not_found, with_version},
+    },
+    proto::csi::{
+        VolumeContentSource,
+        controller_service_capability::rpc::Type as Rpc,
+        volume_content_source::{SnapshotSource, Type, VolumeSource},
+    },
+};
+
+/// The data that a new volume begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataSource {
+    Empty,
+    Snapshot(String),
+    Claim(String),
+    /// Another program fills a volume of its own and gives it to the claim.
+    Populator(String),
+}
+
+/// Reads the data source from the spec of a claim.
+pub fn data_source(claim: &Claim) -> Result<DataSource, String> {
+    let (group, kind, name) = if let Some(source) = &claim.spec.data_source {
+        (source.api_group.as_deref(), source.kind.as_str(), source.name.clone())
+    } else if let Some(source) = &claim.spec.data_source_ref {
+        if source.namespace.is_some() && source.namespace != claim.metadata.namespace {
+            return Err("a data source in another namespace is not supported: use one in the namespace of the \
+                        claim"
+                .into());
+        }
+        (source.api_group.as_deref(), source.kind.as_str(), source.name.clone())
+    } else {
+        return Ok(DataSource::Empty);
+    };
+    Ok(match (group.unwrap_or_default(), kind) {
+        ("snapshot.storage.k8s.io", "VolumeSnapshot") => DataSource::Snapshot(name),
+        ("", "PersistentVolumeClaim") => DataSource::Claim(name),
+        (_, kind) => DataSource::Populator(kind.into()),
+    })
+}
+
+fn size(claim: &Claim) -> Bytes {
+    claim.spec.resources.requests.storage.unwrap_or_default()
+}
+
+/// Whether the claim can be filled from this snapshot, and the snapshot's handle.
+pub fn snapshot_handle(
+    claim: &Claim,
+    snapshot: &Snapshot,
+    content: &Content,
+    driver: &str,
+) -> Result<String, String> {
+    let name = snapshot.name();
+    let bound_name = snapshot.status.bound_volume_snapshot_content_name.as_deref();
+    let reference = &content.spec.volume_snapshot_ref;
+    if bound_name != Some(content.name())
+        || reference.name != name
+        || reference.uid.as_deref() != Some(snapshot.uid())
+    {
+        return Err(format!("the VolumeSnapshot {name} is not bound to its content yet"));
+    }
+    if content.spec.driver != driver {
+        return Err(format!(
+            "the VolumeSnapshot {name} belongs to the driver {}: use a StorageClass of that driver",
+            content.spec.driver
+        ));
+    }
+    if snapshot.status.ready_to_use != Some(true) {
+        return Err(format!("the VolumeSnapshot {name} is not ready to use yet"));
+    }
+    let handle = content.status.snapshot_handle.clone().unwrap_or_default();
+    if handle.is_empty() {
+        return Err(format!("the VolumeSnapshot {name} has no snapshot handle yet"));
+    }
+    if let Some(needed) = snapshot.status.restore_size
+        && size(claim) < needed
+    {
+        return Err(format!(
+            "the claim requests {}, but the VolumeSnapshot {name} needs {needed}: request at least that",
+            size(claim)
+        ));
+    }
+    let mode = |mode: Option<&str>| mode.unwrap_or("Filesystem").to_owned();
+    let (wanted, source) =
+        (mode(claim.spec.volume_mode.as_deref()), content.spec.source_volume_mode.as_deref());
+    if source.is_some_and(|source| source != wanted)
+        && content.annotation(ALLOW_MODE_CHANGE) != Some("true")
+    {
+        return Err(format!(
+            "the claim has the volume mode {wanted}, but the VolumeSnapshot {name} was taken of a volume with \
+             the mode {}: use the same mode, or set the annotation {ALLOW_MODE_CHANGE}: \"true\" on the \
+             VolumeSnapshotContent {}",
+            mode(source),
+            content.name()
+        ));
+    }
+    Ok(handle)
+}
+
+impl Context {
+    /// The content source for CreateVolume, after its checks. The source is protected from deletion.
+    pub async fn content_source(
+        &self,
+        claim: &Claim,
+        source: &DataSource,
+    ) -> Result<Option<VolumeContentSource>, String> {
+        let source = match source {
+            DataSource::Empty | DataSource::Populator(_) => return Ok(None),
+            DataSource::Snapshot(name) => self.snapshot_source(claim, name).await?,
+            DataSource::Claim(name) => self.clone_source(claim, name).await?,
+        };
+        Ok(Some(VolumeContentSource { r#type: Some(source) }))
+    }
+
+    async fn snapshot_source(&self, claim: &Claim, name: &str) -> Result<Type, String> {
+        if !self.capabilities.has(Rpc::CreateDeleteSnapshot) {
+            return Err("the driver does not support snapshots".into());
+        }
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let api = snapshots(self.writer.client(), namespace);
+        let unreadable = |error: &kube::Error| match error {
+            error if is_not_found(error) => format!("the VolumeSnapshot {name} does not exist"),
+            error => format!("the VolumeSnapshot {name} cannot be read: {error}"),
+        };
+        let snapshot = api.get(name).await.map_err(|error| unreadable(&error))?;
+        let snapshot = Snapshot::try_from(snapshot).map_err(|e| e.to_string())?;
+        if snapshot.is_deleting() && !snapshot.has_finalizer(SNAPSHOT_SOURCE_PROTECTION) {
+            return Err(format!("the VolumeSnapshot {name} is being deleted"));
+        }
+        let bound = snapshot.status.bound_volume_snapshot_content_name.clone().unwrap_or_default();
+        if bound.is_empty() {
+            return Err(format!("the VolumeSnapshot {name} is not bound to its content yet"));
+        }
+        let content = contents(self.writer.client()).get(&bound).await;
+        let content = content.map_err(|error| {
+            format!("the VolumeSnapshotContent {bound} of the VolumeSnapshot {name} cannot be read: {error}")
+        })?;
+        let content = Content::try_from(content).map_err(|e| e.to_string())?;
+        let handle = snapshot_handle(claim, &snapshot, &content, &self.settings.driver)?;
+        if !snapshot.has_finalizer(SNAPSHOT_SOURCE_PROTECTION) {
+            let mut finalizers = snapshot.metadata.finalizers.clone().unwrap_or_default();
+            finalizers.push(SNAPSHOT_SOURCE_PROTECTION.into());
+            let patch =
+                with_version(&snapshot.raw, json!({"metadata": {"finalizers": finalizers}}));
+            let patched =
+                self.writer.patch_with(&api, &snapshot.raw, kube::api::Patch::Merge(patch)).await;
+            patched.map_err(|e| format!("the VolumeSnapshot {name} cannot be protected: {e}"))?;
+        }
+        Ok(Type::Snapshot(SnapshotSource { snapshot_id: handle }))
+    }
+
+    /// Lets a snapshot be deleted again, after a volume was made from it.
+    pub async fn release_snapshot(&self, claim: &Claim, name: &str) -> Result<(), kube::Error> {
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let still_used = self.cluster.claims.find(|other| {
+            other.metadata.namespace == claim.metadata.namespace
+                && other.uid() != claim.uid()
+                && other.spec.volume_name.as_deref().unwrap_or_default().is_empty()
+                && data_source(other) == Ok(DataSource::Snapshot(name.into()))
+        });
+        if still_used.is_some() {
+            return Ok(());
+        }
+        let api = snapshots(self.writer.client(), namespace);
+        let snapshot = match api.get(name).await {
+            Err(error) if is_not_found(&error) => return Ok(()),
+            other => other?,
+        };
+        if !snapshot.has_finalizer(SNAPSHOT_SOURCE_PROTECTION) {
+            return Ok(());
+        }
+        let kept = snapshot.metadata.finalizers.iter().flatten();
+        let kept: Vec<&String> = kept.filter(|f| *f != SNAPSHOT_SOURCE_PROTECTION).collect();
+        let patch = with_version(&snapshot, json!({"metadata": {"finalizers": kept}}));
+        self.writer.patch_with(&api, &snapshot, kube::api::Patch::Merge(patch)).await.map(drop)
+    }
+
+    async fn clone_source(&self, claim: &Claim, name: &str) -> Result<Type, String> {
+        if !self.capabilities.has(Rpc::CloneVolume) {
+            return Err("the driver does not support cloning of volumes".into());
+        }
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let source = self.cluster.claim(namespace, name);
+        let source = source
+            .ok_or_else(|| format!("the claim {name}, the source of the clone, does not exist"))?;
+        let volume = self.cluster.volume(source.spec.volume_name.as_deref().unwrap_or_default());
+        let handle = clone_handle(claim, &source, volume.as_deref(), &self.settings.driver)?;
+        if !source.has_finalizer(CLONING_PROTECTION) {
+            let patched =
+                self.writer.patch_namespaced(&*source, add_finalizer(CLONING_PROTECTION)).await;
+            patched.map_err(|e| format!("the claim {name} cannot be protected: {e}"))?;
+        }
+        Ok(Type::Volume(VolumeSource { volume_id: handle }))
+    }
+}
+
+/// Whether the claim can be a clone of this one, and the handle of the source volume.
+pub fn clone_handle(
+    claim: &Claim,
+    source: &Claim,
+    volume: Option<&crate::loops::model::Volume>,
+    driver: &str,
+) -> Result<String, String> {
+    let name = source.name();
+    if source.is_deleting() {
+        return Err(format!("the claim {name}, the source of the clone, is being deleted"));
+    }
+    let volume =
+        volume.filter(|volume| source.status.phase == "Bound" && volume.is_bound_to(source));
+    let volume = volume
+        .ok_or_else(|| format!("the claim {name}, the source of the clone, is not bound yet"))?;
+    let Some(csi) = volume.source_of(driver) else {
+        return Err(format!("the volume of the claim {name} belongs to another driver"));
+    };
+    if claim.is_block() != source.is_block() {
+        return Err(format!("the claim {name}, the source of the clone, has another volume mode"));
+    }
+    if size(claim) < size(source) {
+        return Err(format!(
+            "the claim requests {}, but the claim {name}, the source of the clone, has {}: request at least that",
+            size(claim),
+            size(source)
+        ));
+    }
+    Ok(csi.volume_handle.clone())
+}

@@ -1,0 +1,262 @@
+//! The work queue of a loop: each key is queued once, one worker at a time processes it, and a failed key waits for
+//! its back-off.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use runtime::backoff::Backoff;
+use tokio::{
+    sync::{Notify, Semaphore},
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Per object, as in the upstream sidecars.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_mins(5);
+/// The pause after a write that conflicted with another one. The watch delivers the newer object meanwhile.
+const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+/// How long running operations get to finish when the process stops.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// When a key is due again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// When one of its objects changes.
+    OnChange,
+    /// After the back-off of the key.
+    Retry,
+    /// Soon: an object changed while the loop worked on it.
+    Conflict,
+    /// After this time, without a failure.
+    After(Duration),
+}
+
+/// One loop: it brings the object of a key closer to its desired state.
+pub trait Reconcile: Send + Sync + 'static {
+    fn reconcile(&self, key: &str) -> impl Future<Output = Next> + Send;
+}
+
+#[derive(Debug)]
+pub struct Queue {
+    state: Mutex<State>,
+    added: Notify,
+    backoff: Backoff<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ready: VecDeque<Arc<str>>,
+    is_ready: HashSet<Arc<str>>,
+    processing: HashSet<Arc<str>>,
+    dirty: HashSet<Arc<str>>,
+    delayed: BTreeSet<(Instant, Arc<str>)>,
+    due: HashMap<Arc<str>, Instant>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        let backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
+        Self { state: Mutex::default(), added: Notify::new(), backoff }
+    }
+}
+
+impl Queue {
+    pub fn add(&self, key: &str) {
+        let mut state = self.lock();
+        if state.processing.contains(key) {
+            state.dirty.insert(key.into());
+        } else if !state.is_ready.contains(key) {
+            let key: Arc<str> = key.into();
+            state.is_ready.insert(key.clone());
+            state.ready.push_back(key);
+            self.added.notify_one();
+        }
+    }
+
+    /// Adds a key at a time. Of several times, the earliest counts.
+    fn add_at(&self, key: &Arc<str>, at: Instant) {
+        let mut state = self.lock();
+        if let Some(before) = state.due.get(key).copied() {
+            if before <= at {
+                return;
+            }
+            state.delayed.remove(&(before, key.clone()));
+        }
+        state.due.insert(key.clone(), at);
+        state.delayed.insert((at, key.clone()));
+        self.added.notify_one();
+    }
+
+    /// Returns the next key; [`Queue::done`] must follow. For one caller at a time. Cancel safe.
+    async fn next(&self) -> Arc<str> {
+        loop {
+            let due = {
+                let mut state = self.lock();
+                state.promote(Instant::now());
+                if let Some(key) = state.ready.pop_front() {
+                    state.is_ready.remove(&key);
+                    state.processing.insert(key.clone());
+                    return key;
+                }
+                state.delayed.first().map(|(at, _)| *at)
+            };
+            match due {
+                Some(due) => tokio::select! {
+                    () = self.added.notified() => {}
+                    () = sleep_until(due) => {}
+                },
+                None => self.added.notified().await,
+            }
+        }
+    }
+
+    fn done(&self, key: &Arc<str>, next: Next) {
+        match next {
+            Next::OnChange => self.backoff.succeeded(key),
+            Next::Conflict => self.add_at(key, Instant::now() + AFTER_CONFLICT),
+            Next::Retry => self.add_at(key, Instant::now() + self.backoff.failed(key.clone())),
+            Next::After(pause) => {
+                self.backoff.succeeded(key);
+                self.add_at(key, Instant::now() + pause);
+            }
+        }
+        let dirty = {
+            let mut state = self.lock();
+            state.processing.remove(key);
+            state.dirty.remove(key)
+        };
+        if dirty {
+            self.add(key);
+        }
+    }
+
+    /// Runs a loop until `stop` is cancelled. Then running operations get a moment to finish.
+    pub async fn work(
+        self: Arc<Self>,
+        reconciler: Arc<impl Reconcile>,
+        concurrency: usize,
+        stop: CancellationToken,
+    ) {
+        let permits = Arc::new(Semaphore::new(concurrency.clamp(1, Semaphore::MAX_PERMITS)));
+        let mut workers: JoinSet<()> = JoinSet::new();
+        let next = async || {
+            // The semaphore is never closed.
+            let permit = permits.clone().acquire_owned().await.ok();
+            (permit, self.next().await)
+        };
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                (permit, key) = next() => {
+                    let (queue, reconciler) = (self.clone(), reconciler.clone());
+                    workers.spawn(async move {
+                        let due = reconciler.reconcile(&key).await;
+                        queue.done(&key, due);
+                        drop(permit);
+                    });
+                }
+                Some(_) = workers.join_next(), if !workers.is_empty() => {}
+            }
+        }
+        let finishing = async { while workers.join_next().await.is_some() {} };
+        // The others are repeated by the next leader: every operation can be repeated.
+        let _ = timeout(GRACE, finishing).await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Moves due keys to the ready list.
+    fn promote(&mut self, now: Instant) {
+        while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, key)) = self.delayed.pop_first() else { break };
+            self.due.remove(&key);
+            if self.processing.contains(&key) {
+                self.dirty.insert(key);
+            } else if self.is_ready.insert(key.clone()) {
+                self.ready.push_back(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Fails twice, and counts how many keys it works on at once.
+    #[derive(Default)]
+    struct Counting {
+        calls: AtomicUsize,
+        running: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    impl Reconcile for Counting {
+        async fn reconcile(&self, key: &str) -> Next {
+            let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(running, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            self.running.fetch_sub(1, Ordering::SeqCst);
+            let calls = self.calls.fetch_add(1, Ordering::SeqCst);
+            if key == "fails" && calls < 2 { Next::Retry } else { Next::OnChange }
+        }
+    }
+
+    async fn run(queue: &Arc<Queue>, concurrency: usize, for_: Duration) -> Arc<Counting> {
+        let counting = Arc::new(Counting::default());
+        let working = queue.clone().work(counting.clone(), concurrency, CancellationToken::new());
+        let _ = timeout(for_, working).await;
+        counting
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_many_times_is_processed_once() {
+        let queue = Arc::new(Queue::default());
+        (0..5).for_each(|_| queue.add("a"));
+        let counting = run(&queue, 10, Duration::from_secs(60)).await;
+        assert_eq!(counting.calls.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_key_is_retried_until_it_succeeds() {
+        let queue = Arc::new(Queue::default());
+        queue.add("fails");
+        let counting = run(&queue, 10, Duration::from_secs(60)).await;
+        assert_eq!(counting.calls.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_of_running_operations_is_bounded() {
+        let queue = Arc::new(Queue::default());
+        (0..50).for_each(|n| queue.add(&n.to_string()));
+        let counting = run(&queue, 7, Duration::from_secs(60)).await;
+        assert_eq!(counting.calls.load(Ordering::SeqCst), 50);
+        assert_eq!(counting.most.load(Ordering::SeqCst), 7);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_never_processed_twice_at_once() {
+        let queue = Arc::new(Queue::default());
+        queue.add("a");
+        let adding = async {
+            for _ in 0..20 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                queue.add("a");
+            }
+        };
+        let (counting, ()) = tokio::join!(run(&queue, 10, Duration::from_secs(1)), adding);
+        assert_eq!(counting.most.load(Ordering::SeqCst), 1);
+        assert!(counting.calls.load(Ordering::SeqCst) >= 2, "a later change is not lost");
+    }
+}

@@ -1,0 +1,254 @@
+//! Writes to the API server: only while this process leads, and never from an outdated view of an object.
+
+use std::{
+    collections::HashMap,
+    fmt::Debug,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::NamespaceResourceScope,
+};
+use runtime::lease::Mandate;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{model::Metadata, queue::Next};
+
+/// A dead connection does not block a worker.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const FIELD_MANAGER: &str = "vsphere-csi";
+
+/// Clones share one memory of the written versions.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    mandate: Mandate,
+    /// The version of each object that a loop wrote, until the watch has delivered it.
+    written: Arc<Mutex<HashMap<String, u64>>>,
+}
+
+impl Writer {
+    pub fn new(client: Client, mandate: Mandate) -> Self {
+        Self { client, mandate, written: Arc::default() }
+    }
+
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Whether an object from a watch contains our last write to it. If it does not, the watch delivers a newer one
+    /// soon, and a loop that worked on this one would repeat itself.
+    pub fn is_current<K: Resource>(&self, object: &K) -> bool {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        match (written.get(object.uid()), version(object)) {
+            (Some(written), Some(seen)) if seen < *written => false,
+            (Some(_), _) => {
+                written.remove(object.uid());
+                true
+            }
+            (None, _) => true,
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub fn forget(&self, uid: &str) {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+
+    fn remember<K: Resource>(&self, object: &K) {
+        if let Some(version) = version(object) {
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            written.insert(object.uid().into(), version);
+        }
+    }
+
+    pub async fn create<K>(&self, object: &K) -> Result<K, kube::Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+        self.write(api.create(&parameters, object)).await
+    }
+
+    /// Deletes a cluster-scoped object, if it is still the same.
+    pub async fn delete<K>(&self, object: &K) -> Result<(), kube::Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        self.delete_with(&api, object).await
+    }
+
+    pub async fn delete_with<K>(&self, api: &Api<K>, object: &K) -> Result<(), kube::Error>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned,
+    {
+        let preconditions =
+            Preconditions { uid: Some(object.uid().into()), ..Preconditions::default() };
+        let parameters =
+            DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        self.write(api.delete(object.name(), &parameters)).await.map(drop)
+    }
+
+    /// Changes a cluster-scoped object, if it is still the same.
+    pub async fn patch<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        self.patch_with(&api, object, Patch::Strategic(with_uid(object, patch))).await
+    }
+
+    /// Changes the status of a cluster-scoped object, if it is still the same.
+    pub async fn patch_status<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        self.patch_status_with(&api, object, Patch::Merge(with_uid(object, patch))).await
+    }
+
+    /// Changes a namespaced object, if it is still the same.
+    pub async fn patch_namespaced<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let api = self.namespaced::<K>(object);
+        self.patch_with(&api, object, Patch::Strategic(with_uid(object, patch))).await
+    }
+
+    /// Changes a namespaced object, if nobody has changed it since.
+    pub async fn replace_fields<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let api = self.namespaced::<K>(object);
+        self.patch_with(&api, object, Patch::Merge(with_version(object, patch))).await
+    }
+
+    /// Changes the status of a namespaced object, if nobody has changed the object since.
+    pub async fn replace_status<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let api = self.namespaced::<K>(object);
+        self.patch_status_with(&api, object, Patch::Merge(with_version(object, patch))).await
+    }
+
+    pub async fn patch_with<K>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+        patch: Patch<Value>,
+    ) -> Result<K, kube::Error>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned,
+    {
+        let written = self.write(api.patch(object.name(), &parameters(), &patch)).await?;
+        self.remember(&written);
+        Ok(written)
+    }
+
+    pub async fn patch_status_with<K>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+        patch: Patch<Value>,
+    ) -> Result<K, kube::Error>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned,
+    {
+        let written = self.write(api.patch_status(object.name(), &parameters(), &patch)).await?;
+        self.remember(&written);
+        Ok(written)
+    }
+
+    fn namespaced<K>(&self, object: &K) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Sends a write only while this process leads. A process that was frozen while another became the leader must
+    /// not send its pending writes.
+    pub async fn write<T>(
+        &self,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, kube::Error> {
+        let late = || kube::Error::Service(format!("no answer within {TIMEOUT:?}").into());
+        let limited =
+            async { tokio::time::timeout(TIMEOUT, call).await.unwrap_or_else(|_| Err(late())) };
+        let written = self.mandate.while_it_holds(limited).await;
+        written.unwrap_or_else(|| {
+            Err(kube::Error::Service("this instance is no longer the leader".into()))
+        })
+    }
+}
+
+fn parameters() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
+}
+
+/// The API server rejects a patch for an object that was deleted and created again.
+fn with_uid<K: Resource>(object: &K, mut patch: Value) -> Value {
+    patch["metadata"]["uid"] = object.uid().into();
+    patch
+}
+
+/// The API server rejects a patch for an object that has changed.
+pub fn with_version<K: Resource>(object: &K, patch: Value) -> Value {
+    let mut patch = with_uid(object, patch);
+    patch["metadata"]["resourceVersion"] =
+        object.meta().resource_version.clone().unwrap_or_default().into();
+    patch
+}
+
+fn version<K: Resource>(object: &K) -> Option<u64> {
+    object.meta().resource_version.as_ref()?.parse().ok()
+}
+
+/// A strategic merge patch that adds a finalizer and leaves all others alone, even ones that this process has not
+/// seen yet.
+pub fn add_finalizer(finalizer: &str) -> Value {
+    json!({"metadata": {"finalizers": [finalizer]}})
+}
+
+/// The opposite of [`add_finalizer`].
+pub fn remove_finalizers(finalizers: &[&str]) -> Value {
+    json!({"metadata": {"$deleteFromPrimitiveList/finalizers": finalizers}})
+}
+
+/// What to do after a failed write.
+pub fn after_failure(error: &kube::Error) -> Next {
+    match error {
+        kube::Error::Api(status) if status.code == 409 => Next::Conflict,
+        // The watch reports the deletion.
+        kube::Error::Api(status) if status.code == 404 => Next::OnChange,
+        _ => Next::Retry,
+    }
+}
+
+pub fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+pub fn already_exists(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
+}

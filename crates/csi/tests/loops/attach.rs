@@ -1,0 +1,57 @@
+//! Attachments that fail, and nodes that are gone.
+
+use csi::DRIVER_NAME;
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::{Api, api::DeleteParams};
+use serde_json::json;
+use testkit::eventually;
+use tonic::Status;
+
+use crate::stage::{Stage, ZONE};
+
+async fn until_error(stage: &Stage, volume: &str, part: &str) {
+    eventually("the attachment reports its error", 60, async || {
+        let found = stage.attachment_of(volume).await.and_then(|a| a.status);
+        let error = found.and_then(|status| status.attach_error).and_then(|error| error.message);
+        error.filter(|message| message.contains(part)).ok_or("no such error")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attachment_reports_why_it_waits_and_continues_at_once() {
+    let stage = Stage::start().await;
+    let _run = stage.run();
+    let unregistered = json!({"spec": {"drivers": []}});
+    stage.patch::<CSINode>("n-a", unregistered).await;
+    stage.claim("data", "immediate").await;
+    let name = stage.bound("data").await.metadata.name.unwrap();
+    // Immediate claims ignore the pod: place the pod where the volume is.
+    let volume = stage.driver.volumes()[&name].clone();
+    let topology = volume.request.accessibility_requirements.unwrap().preferred[0].clone();
+    let zone = topology.segments[ZONE].clone();
+    let node = format!("n-{zone}");
+    stage.patch::<CSINode>(&node, json!({"spec": {"drivers": []}})).await;
+    stage.pod("app", "data", json!({ZONE: zone})).await;
+    until_error(&stage, &name, &format!("the driver has not registered on the node {node}")).await;
+    assert_eq!(stage.driver.calls("publish"), 0);
+    let attachment = stage.attachment_of(&name).await.unwrap();
+    assert_eq!(attachment.metadata.finalizers, None, "it stays deletable");
+
+    let full = "the VM has no free slot for a disk: move a pod to another node";
+    stage.driver.fail("publish", [Status::resource_exhausted(full)]);
+    let registered = json!({"spec": {"drivers": [
+        {"name": DRIVER_NAME, "nodeID": format!("vm-{node}"), "topologyKeys": [ZONE]},
+    ]}});
+    stage.patch::<CSINode>(&node, registered).await;
+    until_error(&stage, &name, full).await;
+    let attached = stage.attached(&name).await;
+    assert!(attached.status.unwrap().attach_error.is_none());
+
+    // The node is gone, with its CSINode: the volume is detached from the VM it was attached to.
+    Api::<CSINode>::all(stage.client()).delete(&node, &DeleteParams::default()).await.unwrap();
+    stage.delete_pod("app").await;
+    stage.gone(&stage.attachments(), &attached.metadata.name.unwrap()).await;
+    assert!(stage.driver.volumes()[&name].nodes.is_empty());
+    assert_eq!(stage.driver.calls("unpublish"), 1);
+}

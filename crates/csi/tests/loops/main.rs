@@ -1,0 +1,11 @@
+//! The loops on a real control plane: etcd, API server, controller-manager and scheduler, with simulated kubelets.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
+
+mod attach;
+mod changes;
+mod driver;
+mod leaders;
+mod lifecycle;
+mod protection;
+mod stage;
+mod zones;
