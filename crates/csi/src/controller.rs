@@ -18,6 +18,7 @@ mod create_request;
 mod delete;
 mod expand;
 mod failure;
+pub mod leader;
 mod list;
 mod locate;
 mod locks;

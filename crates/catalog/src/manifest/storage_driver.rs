@@ -74,18 +74,13 @@ fn controller_access(profile: &Profile, version: &Version) -> Vec<Value> {
     let snapshots = "snapshot.storage.k8s.io";
     let rules = [
         rule("", &["nodes"], &READ),
-        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "update", "patch"]),
+        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "patch"]),
         rule("", &["persistentvolumeclaims/status"], &["patch"]),
-        rule(
-            "",
-            &["persistentvolumes"],
-            &["get", "list", "watch", "create", "update", "patch", "delete"],
-        ),
-        rule("", &["persistentvolumes/status"], &["patch"]),
-        rule("", &["events"], &["create", "patch"]),
-        rule("", &["namespaces"], &["get"]),
-        rule(storage, &["storageclasses", "csinodes", "volumeattributesclasses"], &READ),
-        rule(storage, &["volumeattachments"], &["get", "list", "watch", "patch"]),
+        rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
+        rule("", &["events"], &["create"]),
+        rule(storage, &["storageclasses", "csinodes"], &["list", "watch"]),
+        rule(storage, &["volumeattributesclasses"], &["get"]),
+        rule(storage, &["volumeattachments"], &["list", "watch", "patch"]),
         rule(storage, &["volumeattachments/status"], &["patch"]),
         rule(cns, &["csinodetopologies"], &["get", "list", "watch", "update", "patch"]),
         named(
@@ -94,9 +89,10 @@ fn controller_access(profile: &Profile, version: &Version) -> Vec<Value> {
             &["cnsvolumeoperationrequests.cns.vmware.com", "csinodetopologies.cns.vmware.com"],
             &["get"],
         ),
-        rule(snapshots, &["volumesnapshots", "volumesnapshotclasses"], &READ),
-        rule(snapshots, &["volumesnapshotcontents"], &["get", "list", "watch", "update", "patch"]),
-        rule(snapshots, &["volumesnapshotcontents/status"], &["update", "patch"]),
+        rule(snapshots, &["volumesnapshots"], &["get", "patch"]),
+        rule(snapshots, &["volumesnapshotclasses"], &["get"]),
+        rule(snapshots, &["volumesnapshotcontents"], &["get", "list", "watch", "patch"]),
+        rule(snapshots, &["volumesnapshotcontents/status"], &["patch"]),
     ];
     let at_home = [
         rule(
@@ -105,15 +101,8 @@ fn controller_access(profile: &Profile, version: &Version) -> Vec<Value> {
             &["get", "list", "watch", "create", "update", "patch", "delete"],
         ),
         rule("coordination.k8s.io", &["leases"], &["create"]),
-        named("coordination.k8s.io", &["leases"], &[LEASE], &["get", "update"]),
+        named("coordination.k8s.io", &["leases"], &[LEASE], &["get", "list", "watch", "update"]),
         named("", &["configmaps"], &["vsphere-csi-cluster-id"], &["get"]),
-        rule(
-            storage,
-            &["csistoragecapacities"],
-            &["get", "list", "watch", "create", "update", "patch", "delete"],
-        ),
-        // The owner of a CSIStorageCapacity is the Deployment.
-        named("apps", &["deployments"], &[CSI_CONTROLLER], &["get"]),
     ];
     let mut objects = vec![account(CSI_CONTROLLER, driver_namespace, version)];
     objects.extend(subject.cluster_role(CONTROLLER_ROLE, CONTROLLER_ROLE, &rules));

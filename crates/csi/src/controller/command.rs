@@ -16,7 +16,10 @@ use snafu::{ResultExt as _, Snafu};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{ControllerService, ControllerSettings};
+use super::{
+    ControllerService, ControllerSettings,
+    leader::{Leader, LeaderError},
+};
 use crate::{
     cluster_id::{self, ClusterIdError},
     configuration::{Configuration, ConfigurationError},
@@ -82,6 +85,8 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
+    #[snafu(display("cannot do the work of the leader"))]
+    Leader { source: LeaderError },
     #[snafu(display("a task of the process ended"))]
     Ended { source: runtime::tasks::Ended },
 }
@@ -133,12 +138,6 @@ pub async fn run(arguments: ControllerArguments, build: BuildInfo) -> Result<(),
         settings(&configuration),
         metrics,
     );
-    let categories = {
-        let service = service.clone();
-        Arc::new(move || service.driver.settings().categories.clone())
-    };
-    let topologies = node_topology::follow(client.clone(), vcenters.clone(), categories);
-    tasks.spawn("node topologies", topologies);
     let starting = ready.register("records", "the operation records are not read yet");
     stop.run_until_cancelled(records.ready()).await;
     starting.pass();
@@ -149,10 +148,15 @@ pub async fn run(arguments: ControllerArguments, build: BuildInfo) -> Result<(),
         .add_service(IdentityServer::new(identity))
         .add_service(ControllerServer::new(service.clone()));
     let serving = socket.serve(router, stop.clone());
-    if !arguments.sidecars {
-        // The loops start here: `csi::loops::run` with the client, the service as `Arc<dyn Controller>` and `stop`.
-        tracing::info!("the loops of the sidecars are not part of this build yet");
-    }
+    let leader = Leader {
+        client,
+        namespace: arguments.namespace.clone(),
+        service: service.clone(),
+        vcenters: vcenters.clone(),
+        loops: !arguments.sidecars,
+        topology: !configuration.categories.is_empty(),
+    };
+    let leading = leader.run(&ready, stop.clone());
     let check = ready.register("vcenters", "not connected yet");
     let following = follow_configuration(
         &arguments,
@@ -164,7 +168,12 @@ pub async fn run(arguments: ControllerArguments, build: BuildInfo) -> Result<(),
         &check,
     );
     let outcome = tokio::select! {
-        served = serving => served.context(SocketSnafu),
+        outcome = async {
+            tokio::try_join!(
+                async { serving.await.context(SocketSnafu) },
+                async { leading.await.context(LeaderSnafu) },
+            ).map(drop)
+        } => outcome,
         ended = tasks.first_to_end() => ended.map_or(Ok(()), |source| Err(Error::Ended { source })),
         never = following => match never {},
     };
