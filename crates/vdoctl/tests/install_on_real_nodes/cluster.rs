@@ -1,0 +1,210 @@
+//! A cluster of real nodes, and its user.
+
+use std::{
+    cell::Cell,
+    fmt::Write as _,
+    net::SocketAddr,
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+};
+use kube::{Api, api::ListParams};
+use serde_json::{Value, json};
+use testkit::{ControlPlane, Disks, Inventory, Nic, RealNode, Registry, Vcenter, Vm, Workdir};
+use tokio::time::sleep;
+
+pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
+/// The pods of our cloud controller.
+const CLOUD_CONTROLLER: &str = "name=vsphere-cloud-controller-manager";
+
+/// A cluster of real nodes on VMs of a vCenter.
+pub(crate) struct Cluster {
+    pub(crate) plane: ControlPlane,
+    pub(crate) registry: Registry,
+    pub(crate) vcenter: Vcenter,
+    pub(crate) vms: Vec<Vm>,
+    pub(crate) nodes: Vec<RealNode>,
+    disks: Disks,
+    workdir: Workdir,
+}
+
+impl Cluster {
+    /// The first node belongs to the control plane.
+    pub(crate) async fn with_nodes(count: u8) -> Self {
+        let vms: Vec<Vm> = (1..=3)
+            .map(|number| Vm {
+                nics: vec![Nic::with_address(&format!("10.77.0.{}/24", 10 + number))],
+                ..Vm::named(&format!("node-{number}"))
+            })
+            .collect();
+        let listen = SocketAddr::new(RealNode::outside(), 0).to_string();
+        let vcenter = Vcenter::builder(Inventory::small().vms(vms.clone()));
+        let vcenter = vcenter.listen(&listen).start().await;
+        let plane = ControlPlane::builder().with_controllers().start().await;
+        let registry = Registry::start().await;
+        let workdir = Workdir::new("install").unwrap();
+        let disks = Disks::start();
+        disks.follow(&vcenter).await;
+        let mut cluster = Self { plane, registry, vcenter, vms, nodes: Vec::new(), disks, workdir };
+        for _ in 0..count {
+            cluster.add_node().await;
+        }
+        cluster
+    }
+
+    pub(crate) async fn add_node(&mut self) {
+        let number = self.nodes.len();
+        let vm = &self.vms[number];
+        let node = RealNode::builder(&vm.name, u8::try_from(number + 1).unwrap()).vm(&vm.uuid);
+        let node = if number == 0 { node.control_plane() } else { node };
+        let mut node = node.start(&self.plane, &self.registry).await;
+        node.reach(self.vcenter.address());
+        self.disks.add_vm(&vm.name, node.dev());
+        self.nodes.push(node);
+    }
+
+    /// Installs VDO and our cloud controller, as a user with a mirror of the images does.
+    pub(crate) async fn install(&self) -> String {
+        self.install_with(json!({"cloudProvider": cloud_provider()})).await
+    }
+
+    pub(crate) async fn install_with(&self, drivers: Value) -> String {
+        let image = self.registry.push_own("vdo");
+        self.registry.push_own("vdo-cloud-controller");
+        self.does(&["deploy", "--image", &image, "--timeout", "120"]).await;
+        self.write_objects(drivers);
+        self.does(&["configure", "-f", "vdo.yaml"]).await;
+        let shown = self.does(&["status", "--wait", "--timeout", "40"]).await;
+        assert!(shown.contains("● Healthy"), "{shown}");
+        image
+    }
+
+    pub(crate) async fn vdoctl(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
+        command
+            .args(arguments)
+            .env("KUBECONFIG", self.plane.kubeconfig())
+            .current_dir(self.workdir.path());
+        // The connections of the nodes go through this process: it must not block.
+        tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+    }
+
+    /// Runs a command that must succeed.
+    pub(crate) async fn does(&self, arguments: &[&str]) -> String {
+        let output = self.vdoctl(arguments).await;
+        let text = text(&output);
+        let logs = if output.status.success() { String::new() } else { self.logs() };
+        assert!(output.status.success(), "vdoctl {}\n{text}\n{logs}", arguments.join(" "));
+        text
+    }
+
+    /// The ends of the logs of all containers on all nodes.
+    fn logs(&self) -> String {
+        let mut all = String::new();
+        for node in &self.nodes {
+            let mut folders = vec![node.folder().join("pods")];
+            while let Some(folder) = folders.pop() {
+                for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                    let path = entry.path();
+                    if path.is_dir() {
+                        folders.push(path);
+                        continue;
+                    }
+                    let text = std::fs::read_to_string(&path).unwrap_or_default();
+                    let lines: Vec<&str> = text.lines().collect();
+                    let last = lines[lines.len().saturating_sub(8)..].join("\n");
+                    writeln!(all, "{}\n{last}", path.display()).unwrap();
+                }
+            }
+        }
+        all
+    }
+
+    /// The objects of a user whose cluster has a mirror of the images.
+    fn write_objects(&self, mut drivers: Value) {
+        drivers["images"] = json!({"registry": Registry::HOST});
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
+            "metadata": {"name": "credentials", "namespace": "kube-system"},
+            "stringData": {"username": self.vcenter.user(), "password": self.vcenter.password()},
+        });
+        let vcenter = json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig",
+            "metadata": {"name": "vcenter", "namespace": NAMESPACE},
+            "spec": {
+                "vcIp": self.vcenter.address().to_string(), "thumbprint": self.vcenter.thumbprint_sha1(),
+                "credentials": "credentials", "datacenters": ["DC0"],
+            },
+        });
+        let config = json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
+            "metadata": {"name": "vdo", "namespace": NAMESPACE},
+            "spec": drivers,
+        });
+        let text = [secret, vcenter, config].map(|object| format!("{object:#}\n")).join("---\n");
+        self.workdir.write("vdo.yaml", text).unwrap();
+    }
+
+    pub(crate) async fn pods(&self, namespace: &str, selector: &str) -> Vec<Pod> {
+        let pods = Api::<Pod>::namespaced(self.plane.client(), namespace);
+        pods.list(&ListParams::default().labels(selector)).await.unwrap().items
+    }
+
+    pub(crate) async fn node(&self, name: &str) -> Node {
+        Api::<Node>::all(self.plane.client()).get(name).await.unwrap()
+    }
+
+    /// The uid and the restarts of each pod of the cloud controller.
+    pub(crate) async fn cloud_controllers(&self) -> Vec<(String, i32)> {
+        let pods = self.pods("kube-system", CLOUD_CONTROLLER).await;
+        let identity = |pod: &Pod| {
+            let status = pod.status.clone().unwrap_or_default();
+            let restarts = status.container_statuses.into_iter().flatten().map(|c| c.restart_count);
+            (pod.metadata.uid.clone().unwrap(), restarts.sum())
+        };
+        pods.iter().map(identity).collect()
+    }
+
+    /// Deploys an image and returns the longest time without a renewal of the leader's lease meanwhile.
+    pub(crate) async fn upgrade(&self, image: &str) -> Duration {
+        let leases = Api::<Lease>::namespaced(self.plane.client(), "kube-system");
+        let longest = Cell::new(Duration::ZERO);
+        let watch = async {
+            let (mut renewed, mut since) = (None, Instant::now());
+            loop {
+                let spec = leases.get("vdo-leader").await.ok().and_then(|lease| lease.spec);
+                let now = spec.and_then(|spec| spec.renew_time);
+                if now != renewed {
+                    (renewed, since) = (now, Instant::now());
+                }
+                longest.set(longest.get().max(since.elapsed()));
+                sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let arguments = ["deploy", "--image", image, "--timeout", "120"];
+        tokio::select! {
+            shown = self.does(&arguments) => drop(shown),
+            () = watch => {}
+        }
+        longest.get()
+    }
+
+    pub(crate) async fn operator_images(&self) -> Vec<String> {
+        let pods = self.pods(NAMESPACE, "app.kubernetes.io/name=vdo").await;
+        let image = |pod: &Pod| pod.spec.clone().unwrap().containers[0].image.clone().unwrap();
+        pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).map(image).collect()
+    }
+}
+
+pub(crate) fn cloud_provider() -> Value {
+    json!({"vsphereCloudConfigs": ["vcenter"], "implementation": "Rust"})
+}
+
+pub(crate) fn text(output: &Output) -> String {
+    let part = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    part(&output.stdout) + &part(&output.stderr)
+}
