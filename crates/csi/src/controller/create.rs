@@ -16,8 +16,8 @@ use vsphere::{
     Error as VcenterError, FaultKind, MoRef,
     cns::{
         BackingDetails, ContainerCluster, CreateSpec, Created, EntityMetadata, EntityReference,
-        ExtendSpec, PolicyProfile, QueryFilter, SnapshotId, VolumeId, VolumeMetadata,
-        VolumeOutcome, VolumeSource, VolumeTask,
+        ExtendSpec, PolicyProfile, QueryFilter, VolumeId, VolumeMetadata, VolumeOutcome,
+        VolumeTask,
     },
 };
 
@@ -82,9 +82,8 @@ impl CreateError {
         match self {
             Self::Request { source } => source.code(),
             Self::Busy { .. } => Code::Aborted,
-            Self::Record { .. } | Self::Vcenter { .. } | Self::Undecided { .. } => {
-                Code::Unavailable
-            }
+            Self::Record { source } => source.code(),
+            Self::Vcenter { .. } | Self::Undecided { .. } => Code::Unavailable,
             Self::Placement { source, .. } => source.code(),
             Self::Policy { source: PolicyError::Unknown { .. }, .. } => Code::InvalidArgument,
             Self::Policy { source: PolicyError::Read { source }, .. }
@@ -108,9 +107,14 @@ pub(super) async fn create(
     let wanted = WantedVolume::read(request, has_topology)?;
     let _lock = driver.locks.lock(format!("the volume named {}", wanted.name))?;
     let record = driver.records.find(&wanted.name).await?;
-    let (connection, volume) = match find(driver, &wanted, record.as_ref()).await? {
+    let found = find(driver, &wanted, record.as_ref()).await?;
+    let (connection, volume) = match found {
         Some(found) => complete(driver, &wanted, record, found).await?,
-        None => make(driver, &wanted).await?,
+        None => {
+            let is_repeated =
+                record.is_some_and(|record| record.state == OperationState::InProgress);
+            make(driver, &wanted, is_repeated).await?
+        }
     };
     Ok(respond(driver, request, &connection, &volume))
 }
@@ -134,9 +138,16 @@ async fn find(
             return Ok(Some((connection.clone(), found)));
         }
     }
-    let named =
-        connections.iter().find_map(|c| Some((c.clone(), c.volumes.named(&wanted.cns_name)?)));
-    Ok(named)
+    let foreign_changes = driver.records.foreign_changes();
+    for connection in connections {
+        let (client, cluster) = (&connection.client, connection.cluster_id());
+        let covered = connection.volumes.cover(foreign_changes, client, cluster).await;
+        covered.context(RecoverSnafu { name })?;
+        if let Some(volume) = connection.volumes.named(&wanted.cns_name) {
+            return Ok(Some((connection, volume)));
+        }
+    }
+    Ok(None)
 }
 
 async fn follow_record(
@@ -195,14 +206,8 @@ async fn recover(
     let age = Duration::try_from(Timestamp::now().duration_since(record.started));
     let is_recent = age.is_ok_and(|age| age < LOST_CALL);
     // Tasks first: a task that ends after this has its volume in the list below.
-    let tasks = connection.client.recent_tasks().await.context(RecoverSnafu { name })?;
-    let creates = |text: &Option<String>| {
-        text.as_ref().is_some_and(|text| text.to_ascii_lowercase().contains("createvolume"))
-    };
-    let is_creating = tasks.iter().any(|task| {
-        (creates(&task.name) || creates(&task.description_id))
-            && matches!(task.state, vsphere::TaskState::Queued | vsphere::TaskState::Running)
-    });
+    let is_creating = failure::is_running(connection, "createvolume").await;
+    let is_creating = is_creating.context(RecoverSnafu { name })?;
     let filter = QueryFilter {
         names: vec![wanted.cns_name.clone()],
         clusters: vec![connection.cluster_id().to_owned()],
@@ -248,8 +253,12 @@ async fn complete(
     finish(driver, wanted, &connection, &volume, operation).await
 }
 
-/// Creates the volume.
-async fn make(driver: &Driver, wanted: &WantedVolume) -> Result<Found, CreateError> {
+/// Creates the volume. `is_repeated` if an earlier call got no answer.
+async fn make(
+    driver: &Driver,
+    wanted: &WantedVolume,
+    is_repeated: bool,
+) -> Result<Found, CreateError> {
     let name = &wanted.name;
     let (connection, mut spec) = plan(driver, wanted).await?;
     let mut operation = Operation::begin(name, &connection.name);
@@ -257,7 +266,10 @@ async fn make(driver: &Driver, wanted: &WantedVolume) -> Result<Found, CreateErr
     operation.source = wanted.source.as_ref().map(Source::id);
     driver.records.store(&operation).await?;
     if let Some(source) = &wanted.source {
-        spec.source = Some(snapshot_of(wanted, source, &connection, &mut operation).await?);
+        let made = clone::source(&connection, source, name, is_repeated).await;
+        let source = made.context(CnsSnafu { name })?;
+        operation.snapshot_id = Some(source.snapshot.id.clone());
+        spec.source = Some(source);
     }
     let mib = spec.backing.capacity_mib();
     let outcomes = start(driver, &connection, spec, &mut operation).await;
@@ -410,25 +422,6 @@ fn metadata(connection: &Connection, wanted: &WantedVolume) -> VolumeMetadata {
     VolumeMetadata { cluster: Some(cluster.clone()), entities, clusters: vec![cluster] }
 }
 
-/// The snapshot to create from. A clone makes one of its source first.
-async fn snapshot_of(
-    wanted: &WantedVolume,
-    source: &Source,
-    connection: &Connection,
-    operation: &mut Operation,
-) -> Result<VolumeSource, CreateError> {
-    let (volume, snapshot) = match source {
-        Source::Snapshot { volume, snapshot } => (volume.clone(), snapshot.clone()),
-        Source::Volume { volume } => {
-            let made = clone::snapshot(connection, volume, &wanted.name).await;
-            let snapshot = made.context(CnsSnafu { name: &wanted.name })?;
-            (volume.clone(), snapshot)
-        }
-    };
-    operation.snapshot_id = Some(snapshot.clone());
-    Ok(VolumeSource { volume: VolumeId { id: volume }, snapshot: SnapshotId { id: snapshot } })
-}
-
 /// Calls CNS and waits. The task is recorded unless it ends quickly.
 async fn start(
     driver: &Driver,
@@ -537,7 +530,7 @@ async fn give_up(driver: &Driver, error: &CnsError, mut operation: Operation) {
     let is_final = match error {
         CnsError::Call { source, .. } => source.fault().is_some() || source.never_reached(),
         CnsError::Refused { .. } => true,
-        CnsError::NoResult { .. } => false,
+        CnsError::NoResult { .. } | CnsError::Undecided { .. } => false,
     };
     if is_final {
         operation.state = OperationState::Error;
