@@ -3,6 +3,7 @@
 #![allow(
     clippy::pedantic,
     clippy::doc_lazy_continuation,
+    clippy::doc_overindented_list_items,
     unreachable_pub,
     rust_2018_idioms,
     reason = "generated"

@@ -1,4 +1,4 @@
-//! ControllerExpandVolume.
+//! ControllerExpandVolume. It needs no operation record: the size is absolute, so a repeated call changes nothing more.
 
 use snafu::{Snafu, ensure};
 use tonic::Code;

@@ -39,12 +39,13 @@ pub(super) enum ListError {
 impl From<ListError> for tonic::Status {
     fn from(error: ListError) -> Self {
         let code = match &error {
-            ListError::NoVolume => Code::InvalidArgument,
+            ListError::NoVolume | ListError::Page { source: PageError::Negative { .. } } => {
+                Code::InvalidArgument
+            }
             ListError::Vcenter { .. } => Code::Unavailable,
             ListError::Query { source } => code_of(source),
             ListError::Locate { source } => source.code(),
             ListError::Page { source: PageError::Token { .. } } => Code::Aborted,
-            ListError::Page { source: PageError::Negative { .. } } => Code::InvalidArgument,
         };
         Self::new(code, runtime::error_chain::error_chain(&error))
     }

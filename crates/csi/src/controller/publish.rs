@@ -131,7 +131,7 @@ fn find_vm(
         match connection.find_vm(uuid) {
             Lookup::Found(vm) => found.push((connection.clone(), vm)),
             Lookup::Several(vms) => {
-                found.extend(vms.into_iter().map(|vm| (connection.clone(), vm)))
+                found.extend(vms.into_iter().map(|vm| (connection.clone(), vm)));
             }
             Lookup::Departed(_) | Lookup::Unseen => {}
         }

@@ -165,18 +165,15 @@ async fn make(
     let record_name = description(name, volume);
     let mut operation = record.unwrap_or_else(|| Operation::begin(&record_name, &connection.name));
     let what = || "make a snapshot of the disk".to_owned();
-    let started = match &operation.task {
+    let started = if let Some(task) = &operation.task {
         // A task that this or an earlier process started.
-        Some(task) => Ok(connection.client.resume_volume_task(task.clone())),
-        None => {
-            operation.volume_id = Some(volume.to_owned());
-            driver.records.store(&operation).await?;
-            let specs = [SnapshotCreateSpec {
-                volume: VolumeId::from(volume),
-                description: record_name.clone(),
-            }];
-            connection.client.create_volume_snapshots(&specs).await
-        }
+        Ok(connection.client.resume_volume_task(task.clone()))
+    } else {
+        operation.volume_id = Some(volume.to_owned());
+        driver.records.store(&operation).await?;
+        let volume = VolumeId::from(volume);
+        let specs = [SnapshotCreateSpec { volume, description: record_name.clone() }];
+        connection.client.create_volume_snapshots(&specs).await
     };
     if let Ok(task) = &started {
         operation.task = Some(task.reference().clone());

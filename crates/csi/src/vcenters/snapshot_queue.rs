@@ -58,7 +58,7 @@ impl SnapshotQueue {
             Err(oneshot::error::TryRecvError::Empty) => {}
         }
         let requests = std::mem::take(&mut *self.waiting());
-        let outcome = if requests.len() > 1 && self.total.load(Ordering::Relaxed) <= SHORT_LIST {
+        if requests.len() > 1 && self.total.load(Ordering::Relaxed) <= SHORT_LIST {
             let all = self.of_all().await;
             for (volume, answer) in requests {
                 // The caller may be gone.
@@ -70,8 +70,7 @@ impl SnapshotQueue {
                 let _ = answer.send(self.of_one(&other).await);
             }
             self.of_one(volume).await
-        };
-        outcome
+        }
     }
 
     async fn of_one(&self, volume: &str) -> Outcome {
