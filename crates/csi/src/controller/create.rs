@@ -24,7 +24,7 @@ use super::{
     create_plan::plan,
     create_request::{Source, WantedVolume},
     failure::{self, CnsError},
-    size::{self, MIB},
+    size,
 };
 use crate::{
     proto::csi::{CreateVolumeRequest, CreateVolumeResponse, Topology, Volume},
@@ -374,7 +374,7 @@ fn respond(
     };
     CreateVolumeResponse {
         volume: Some(Volume {
-            capacity_bytes: volume.capacity_mib * MIB,
+            capacity_bytes: size::bytes(volume.capacity_mib),
             volume_id: volume.id.to_string(),
             volume_context: capabilities::volume_context(),
             content_source: request.volume_content_source.clone(),

@@ -11,7 +11,7 @@ use super::{
     failure::code_of,
     locate::{self, LocateError},
     paging::{self, PageError},
-    size::MIB,
+    size,
 };
 use crate::{
     proto::csi::{
@@ -107,7 +107,7 @@ pub(super) async fn get(
 
 fn described(volume: &KnownVolume) -> Volume {
     Volume {
-        capacity_bytes: volume.capacity_mib * MIB,
+        capacity_bytes: size::bytes(volume.capacity_mib),
         volume_id: volume.id.to_string(),
         volume_context: capabilities::volume_context(),
         content_source: None,

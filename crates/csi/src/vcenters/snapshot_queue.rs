@@ -20,8 +20,8 @@ use vsphere::{
 use super::Refused;
 
 const TIMEOUT: Duration = Duration::from_mins(4);
-/// One page of CNS.
-const SHORT_LIST: usize = 500;
+/// A few pages of CNS.
+const SHORT_LIST: usize = 512;
 
 /// The ids of the snapshots.
 type Outcome = Result<Vec<String>, Refused>;
