@@ -14,6 +14,8 @@ mod capacity;
 mod clone;
 pub mod command;
 mod create;
+mod create_error;
+mod create_plan;
 mod create_request;
 mod delete;
 mod expand;

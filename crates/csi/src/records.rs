@@ -32,6 +32,10 @@ pub enum RecordError {
     },
     #[snafu(display("the operation records are not read yet"))]
     NotReady,
+    #[snafu(display(
+        "another controller works on the same operation: its record {name} changed. Repeat the call"
+    ))]
+    Conflict { name: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +89,26 @@ impl Operation {
 pub trait OperationRecords: Send + Sync + std::fmt::Debug {
     async fn find(&self, name: &str) -> Result<Option<Operation>, RecordError>;
 
-    /// Creates or replaces the record. It is durable on return.
+    /// Creates or replaces the record. It is durable on return. Fails if another process changed it.
     async fn store(&self, operation: &Operation) -> Result<(), RecordError>;
 
     /// Removes the record. A missing record is fine.
     async fn remove(&self, name: &str) -> Result<(), RecordError>;
+
+    /// Grows when another process may have written records. What this process remembers of the volumes is then
+    /// outdated.
+    fn foreign_changes(&self) -> u64 {
+        0
+    }
+}
+
+impl RecordError {
+    pub fn code(&self) -> tonic::Code {
+        match self {
+            Self::Store { .. } | Self::NotReady => tonic::Code::Unavailable,
+            Self::Conflict { .. } => tonic::Code::Aborted,
+        }
+    }
 }
 
 /// Records that end with the process.

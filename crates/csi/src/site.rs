@@ -51,6 +51,8 @@ pub struct SiteDatastore {
     pub hosts: HashSet<MoRef>,
     /// The segments it is preferred for.
     pub preferred_for: Vec<String>,
+    /// Whether the driver's vSphere user has the privilege to create volumes on it.
+    pub writable: bool,
 }
 
 impl Site {
@@ -82,6 +84,7 @@ impl Site {
                 usable: datastore.accessible != Some(false) && normal,
                 hosts: mounts.filter(|m| m.mount.is_usable()).map(|m| m.host.clone()).collect(),
                 preferred_for: preferred.map(|(_, name)| name.to_string()).collect(),
+                writable: true,
                 reference: datastore.reference.clone(),
             }
         });
@@ -90,6 +93,22 @@ impl Site {
         hosts.sort_unstable_by(|a, b| a.reference.cmp(&b.reference));
         datastores.sort_unstable_by(|a, b| a.reference.cmp(&b.reference));
         Self { vcenter, hosts, datastores }
+    }
+
+    /// Like [`Site::of`], with the privileges of the driver's user on the datastores.
+    pub async fn with_privileges(
+        connection: &Connection,
+        tags: &TagTable,
+        categories: &[Category],
+        nodes: &BTreeSet<BiosUuid>,
+    ) -> Result<Self, vsphere::Error> {
+        let mut site = Self::of(connection, tags, categories, nodes);
+        let all: Vec<MoRef> = site.datastores.iter().map(|d| d.reference.clone()).collect();
+        let writable = connection.writable_datastores.among(&all).await?;
+        for datastore in &mut site.datastores {
+            datastore.writable = writable.contains(&datastore.reference);
+        }
+        Ok(site)
     }
 
     pub fn datastore_at(&self, url: &str) -> Option<&SiteDatastore> {

@@ -6,6 +6,7 @@ mod policies;
 mod snapshot_queue;
 mod tags;
 mod volume_index;
+mod writable_datastores;
 
 use std::{
     collections::BTreeMap,
@@ -23,6 +24,7 @@ pub use self::{
     snapshot_queue::SnapshotQueue,
     tags::TagTable,
     volume_index::{KnownVolume, VolumeIndex},
+    writable_datastores::{PRIVILEGE as DATASTORE_PRIVILEGE, WritableDatastores},
 };
 use crate::{configuration::VcenterSettings, metrics::Metrics};
 
@@ -116,7 +118,7 @@ impl Supervisor {
         while self.tasks.try_join_next().is_some() {}
         let mut all = self.vcenters.all.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|name, running| {
-            let keep = settings.iter().any(|new| running.vcenter.can_become(new));
+            let keep = settings.iter().any(|new| running.vcenter.can_become(new, shared));
             if !keep {
                 tracing::info!(vcenter = &**name, "disconnecting");
                 running.stop.cancel();

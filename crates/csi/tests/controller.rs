@@ -15,16 +15,19 @@ use csi::proto::csi::{
 };
 use futures::future::join_all;
 use serde_json::json;
-use testkit::{Fault, Inventory, eventually};
+use testkit::{Fault, Inventory, Role, VcenterUser, eventually};
+use tokio::time::Instant;
 use tonic::{Code, Request};
 
-const VOLUMES: u32 = 20;
+/// As many as in the measurements of the Go driver, all at once.
+const VOLUMES: u32 = 50;
 
 /// Calls of all methods per volume since the counters were reset. The test's own look at the counters is not a call.
-async fn calls_per_volume(stage: &Stage, operation: &str) -> f64 {
+async fn calls_per_volume(stage: &Stage, operation: &str, since: Instant) -> f64 {
+    let took = since.elapsed();
     let calls = stage.vcenter.calls().await;
     let per_volume = f64::from(u32::try_from(calls.sum()).unwrap_or(u32::MAX)) / f64::from(VOLUMES);
-    eprintln!("{operation}: {per_volume:.2} calls per volume {:?}", calls.total);
+    eprintln!("{operation}: {per_volume:.2} calls per volume in {took:?} {:?}", calls.total);
     stage.vcenter.forget_calls().await;
     per_volume
 }
@@ -32,24 +35,28 @@ async fn calls_per_volume(stage: &Stage, operation: &str) -> f64 {
 async fn measure(vms: usize) -> [f64; 4] {
     let stage = Stage::with(Inventory::with_vms(vms)).await;
     stage.vcenter.forget_calls().await;
+    let began = Instant::now();
     let names: Vec<String> = (0..VOLUMES).map(|n| format!("pvc-{n}")).collect();
     let created = join_all(names.iter().map(|name| stage.create(name))).await;
     let ids: Vec<String> = created.into_iter().map(|volume| volume.unwrap().volume_id).collect();
-    let create = calls_per_volume(&stage, "create").await;
+    let create = calls_per_volume(&stage, "create", began).await;
+    let began = Instant::now();
     let nodes: Vec<String> = (0..ids.len()).map(|n| node(n % vms.min(10) + 1)).collect();
     let pairs = || ids.iter().zip(&nodes);
     for published in join_all(pairs().map(|(id, node)| stage.publish(id, node))).await {
         published.unwrap();
     }
-    let attach = calls_per_volume(&stage, "attach").await;
+    let attach = calls_per_volume(&stage, "attach", began).await;
+    let began = Instant::now();
     for detached in join_all(pairs().map(|(id, node)| stage.unpublish(id, node))).await {
         detached.unwrap();
     }
-    let detach = calls_per_volume(&stage, "detach").await;
+    let detach = calls_per_volume(&stage, "detach", began).await;
+    let began = Instant::now();
     for deleted in join_all(ids.iter().map(|id| stage.delete(id))).await {
         deleted.unwrap();
     }
-    let delete = calls_per_volume(&stage, "delete").await;
+    let delete = calls_per_volume(&stage, "delete", began).await;
     assert!(stage.volumes().await.is_empty(), "nothing is left");
     [create, attach, detach, delete]
 }
@@ -60,6 +67,45 @@ async fn each_operation_costs_at_most_two_vcenter_calls_with_3_and_with_100_vms(
         let measured = measure(vms).await;
         assert!(measured.iter().all(|calls| *calls <= 2.0), "{vms} VMs: {measured:?}");
     }
+}
+
+/// A single operation shares its calls with no other one.
+#[tokio::test]
+async fn a_single_operation_costs_few_calls() {
+    let stage = Stage::with(Inventory::with_vms(3)).await;
+    let first = stage.create("pvc-0").await.unwrap().volume_id;
+    stage.publish(&first, &node(1)).await.unwrap();
+    let mut costs = Vec::new();
+    let mut count = async |operation: &str| {
+        let calls = stage.vcenter.calls().await;
+        eprintln!("a single {operation}: {} calls {:?}", calls.sum(), calls.total);
+        costs.push(calls.sum());
+        stage.vcenter.forget_calls().await;
+    };
+    stage.vcenter.forget_calls().await;
+    let id = stage.create("pvc-1").await.unwrap().volume_id;
+    count("create").await;
+    stage.publish(&id, &node(1)).await.unwrap();
+    count("attach").await;
+    stage.unpublish(&id, &node(1)).await.unwrap();
+    count("detach").await;
+    stage.delete(&id).await.unwrap();
+    count("delete").await;
+    assert!(costs.iter().all(|calls| *calls <= 8), "{costs:?}");
+}
+
+#[tokio::test]
+async fn a_user_without_the_privilege_on_datastores_learns_which_one() {
+    let user = VcenterUser::new("csi@vsphere.local", "csi-Dr1ver!");
+    let role =
+        Role::new("CNS", &["Cns.Searchable", "System.Read", "System.View", "StorageProfile.View"]);
+    let mut inventory = Inventory::with_vms(1).user(user.clone(), &role, &["/"]);
+    inventory.users.rotate_right(1);
+    let stage = Stage::with(inventory).await;
+    let refused = stage.create("pvc-1").await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    let message = refused.message();
+    assert!(message.contains("Datastore.FileManagement on shared"), "{message}");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! The controller is killed in the middle of an operation. Records are in a real API server.
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::panic)]
 
 mod common;
 
@@ -13,7 +13,7 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, PostParams},
     core::gvk::GroupVersionKind,
 };
-use testkit::{ControlPlane, Fault, Inventory, Port, Process, Vcenter, Workdir, eventually};
+use testkit::{ControlPlane, Fault, Inventory, Process, Vcenter, Workdir, eventually};
 use tonic::{Status, transport::Endpoint};
 use vsphere::{Client, Credentials, Trust, cns::QueryFilter};
 
@@ -24,7 +24,8 @@ struct Site {
     plane: ControlPlane,
     vcenter: Vcenter,
     workdir: Workdir,
-    port: Port,
+    /// The controller that calls go to.
+    socket: &'static str,
 }
 
 impl Site {
@@ -36,11 +37,11 @@ impl Site {
         let namespaces = Api::<Namespace>::all(plane.client());
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let workdir = Workdir::new("csi-crash").unwrap();
-        Self { plane, vcenter, workdir, port: Port::reserve().unwrap() }
+        Self { plane, vcenter, workdir, socket: "csi.sock" }
     }
 
     fn socket(&self) -> PathBuf {
-        self.workdir.path().join("csi.sock")
+        self.workdir.path().join(self.socket)
     }
 
     /// Starts the controller and waits until it serves.
@@ -60,7 +61,7 @@ impl Site {
             format!("--endpoint=unix://{}", self.socket().display()),
             format!("--config={}", configuration.display()),
             format!("--kubeconfig={}", self.plane.kubeconfig().display()),
-            format!("--http-address=127.0.0.1:{}", self.port.number),
+            "--http-address=127.0.0.1:0".to_owned(),
             "--sidecars".to_owned(),
         ];
         let program = PathBuf::from(env!("CARGO_BIN_EXE_vsphere-csi"));
@@ -102,7 +103,7 @@ impl Site {
             let record = record.ok_or("no record")?;
             let details = &record.data["status"]["latestOperationDetails"][0];
             match details["taskId"].as_str() {
-                Some(task) if with_task == !task.is_empty() => Ok(()),
+                Some(task) if with_task != task.is_empty() => Ok(()),
                 _ => Err(record.data["status"].to_string()),
             }
         })
@@ -169,4 +170,41 @@ async fn a_controller_killed_after_the_task_started_finds_the_task_again() {
     assert_eq!(site.create_at_last().await.volume_id, volume.volume_id);
     assert_eq!(site.volumes().await, 1);
     process.kill();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_controller_does_not_repeat_what_the_first_one_did() {
+    let mut site = Site::start().await;
+    let first = site.controller("first").await;
+    site.socket = "second.sock";
+    let second = site.controller("second").await;
+    site.socket = "csi.sock";
+    let volume = site.create_at_last().await;
+    // The record is gone, as after the purge. The second controller has read the volumes before this one existed.
+    site.records().delete(NAME, &DeleteParams::default()).await.unwrap();
+    site.socket = "second.sock";
+    assert_eq!(site.create_at_last().await.volume_id, volume.volume_id);
+    assert_eq!(site.volumes().await, 1);
+    drop((first, second));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_that_is_told_to_stop_finishes_what_it_began() {
+    let site = Site::start().await;
+    let process = site.controller("stopped").await;
+    let slow = Fault::on("CnsCreateVolume").task_takes(Duration::from_secs(3)).times(1);
+    site.vcenter.fault(slow).await;
+    let stop = async {
+        site.recorded(true).await;
+        process.signal(rustix::process::Signal::TERM);
+    };
+    let (created, ()) = tokio::join!(site.create(), stop);
+    let status = process.wait(30).await.expect("it ends");
+    assert!(status.success(), "{}", process.log());
+    assert_eq!(site.volumes().await, 1, "{created:?}");
+    let record = site.records().get(NAME).await.unwrap();
+    let details = &record.data["status"]["latestOperationDetails"][0];
+    assert_eq!(details["taskStatus"], "Success", "{details}");
+    let sessions = site.vcenter.sessions().await.to_string();
+    assert!(!sessions.contains("vsphere-csi"), "it logged out: {sessions}");
 }

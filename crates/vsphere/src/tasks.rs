@@ -29,7 +29,7 @@ managed! {
 
 /// With several tasks, the pause before a call: new tasks, and the ends of running ones, share it. A
 /// single task is never delayed.
-const GATHER: Duration = Duration::from_millis(20);
+const GATHER: Duration = Duration::from_millis(50);
 
 /// How long the watcher keeps its filter while no caller waits.
 const FILTER_IDLE: Duration = Duration::from_secs(30);

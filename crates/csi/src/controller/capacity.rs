@@ -29,16 +29,21 @@ pub(super) enum CapacityError {
     #[snafu(display("cannot determine the capacity"))]
     Vcenter { source: Unavailable },
     #[snafu(display("cannot determine the capacity"))]
+    Privileges { source: vsphere::Error },
+    #[snafu(display("cannot determine the capacity"))]
     Policy { source: PolicyError },
 }
 
 impl CapacityError {
     fn code(&self) -> Code {
         match self {
-            Self::Parameter { .. } | Self::Capability { .. } => Code::InvalidArgument,
+            Self::Parameter { .. }
+            | Self::Capability { .. }
+            | Self::Policy { source: PolicyError::Unknown { .. } } => Code::InvalidArgument,
             Self::Vcenter { .. } => Code::Unavailable,
-            Self::Policy { source: PolicyError::Unknown { .. } } => Code::InvalidArgument,
-            Self::Policy { source: PolicyError::Read { source } } => code_of(source),
+            Self::Privileges { source } | Self::Policy { source: PolicyError::Read { source } } => {
+                code_of(source)
+            }
         }
     }
 }
@@ -64,7 +69,8 @@ pub(super) async fn capacity(
     let (mut total, mut largest) = (0_i64, 0_i64);
     for connection in &connections {
         let tags = connection.require_tags().context(VcenterSnafu)?;
-        let site = Site::of(connection, &tags, &settings.categories, &nodes);
+        let site = Site::with_privileges(connection, &tags, &settings.categories, &nodes).await;
+        let site = site.context(PrivilegesSnafu)?;
         let compatible: Option<HashSet<MoRef>> = match &parameters.policy {
             Some(policy) => {
                 let id = connection.policies.id(policy).await.context(PolicySnafu)?;

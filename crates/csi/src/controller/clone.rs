@@ -3,11 +3,12 @@
 //! Its description names the clone, so that a repeated call finds it after a crash.
 
 use vsphere::cns::{
-    SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotId, SnapshotQuerySpec, VolumeId,
+    SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotId, SnapshotQuerySpec, VolumeId, VolumeSource,
 };
 
 use super::{
     TASK_TIMEOUT,
+    create_request::Source,
     failure::{self, CnsError},
 };
 use crate::vcenters::Connection;
@@ -21,24 +22,48 @@ pub(super) fn is_temporary(description: Option<&str>) -> bool {
     description.is_some_and(|text| text.starts_with("clone-"))
 }
 
+/// What a new volume is created from. A clone makes a snapshot of its source first.
+pub(super) async fn source(
+    connection: &Connection,
+    source: &Source,
+    clone: &str,
+    is_repeated: bool,
+) -> Result<VolumeSource, CnsError> {
+    let (volume, snapshot) = match source {
+        Source::Snapshot { volume, snapshot } => (volume, SnapshotId { id: snapshot.clone() }),
+        Source::Volume { volume } => {
+            (volume, snapshot(connection, volume, clone, is_repeated).await?)
+        }
+    };
+    Ok(VolumeSource { volume: VolumeId::from(volume.as_str()), snapshot })
+}
+
 /// The snapshot for this clone; it is made if it does not exist.
-pub(super) async fn snapshot(
+async fn snapshot(
     connection: &Connection,
     volume: &str,
     clone: &str,
-) -> Result<String, CnsError> {
+    is_repeated: bool,
+) -> Result<SnapshotId, CnsError> {
+    let what = || format!("make a snapshot of the volume {volume} to clone it");
+    // Tasks first: a task that ends after this has its snapshot in the list below.
+    let call = |source| CnsError::Call { what: what(), source };
+    let is_running =
+        is_repeated && failure::is_running(connection, "createsnapshot").await.map_err(call)?;
     if let Some(existing) = find(connection, volume, clone).await?.into_iter().next() {
-        return Ok(existing.id);
+        return Ok(existing);
+    }
+    if is_running {
+        return failure::UndecidedSnafu { what: what() }.fail();
     }
     let volume_id = VolumeId::from(volume);
     let specs = [SnapshotCreateSpec { volume: volume_id, description: description(clone) }];
-    let what = || format!("make a snapshot of the volume {volume} to clone it");
     let started = connection.client.create_volume_snapshots(&specs).await;
     let (_, made) = failure::finish(what, started).await?;
-    let Some(snapshot) = made.snapshot else {
-        return failure::NoResultSnafu { what: what() }.fail();
-    };
-    Ok(snapshot.id.id)
+    match made.snapshot {
+        Some(snapshot) => Ok(snapshot.id),
+        None => failure::NoResultSnafu { what: what() }.fail(),
+    }
 }
 
 /// Removes the snapshot of a finished clone.

@@ -7,96 +7,36 @@
 //!   record: in progress without a task ──► the answer was lost: look for the volume and for running tasks
 //! ```
 
-use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use snafu::{ResultExt as _, Snafu};
-use tonic::Code;
+use snafu::ResultExt as _;
 use vsphere::{
     Error as VcenterError, FaultKind, MoRef,
-    cns::{
-        BackingDetails, ContainerCluster, CreateSpec, Created, EntityMetadata, EntityReference,
-        ExtendSpec, PolicyProfile, QueryFilter, SnapshotId, VolumeId, VolumeMetadata,
-        VolumeOutcome, VolumeSource, VolumeTask,
-    },
+    cns::{CreateSpec, Created, ExtendSpec, QueryFilter, VolumeId, VolumeOutcome, VolumeTask},
 };
 
 use super::{
     Driver, TASK_TIMEOUT, capabilities, clone,
-    create_request::{RequestError, Source, WantedVolume},
-    failure::{self, CnsError, code_of},
-    locate::{self, LocateError},
-    locks::Busy,
-    placement::{self, Need, PlacementError},
-    size::{self, MIB},
-    status_of,
+    create_error::{
+        CnsSnafu, CreateError, DifferentSnafu, RecoverSnafu, UndecidedSnafu, VcenterSnafu,
+    },
+    create_plan::plan,
+    create_request::{Source, WantedVolume},
+    failure::{self, CnsError},
+    size,
 };
 use crate::{
     proto::csi::{CreateVolumeRequest, CreateVolumeResponse, Topology, Volume},
-    records::{Operation, OperationState, RecordError},
+    records::{Operation, OperationState},
     site::Site,
-    vcenters::{Connection, KnownVolume, PolicyError, Unavailable},
+    vcenters::{Connection, KnownVolume},
 };
 
 /// A task that ends within this time is recorded with its result, in one write. Others are recorded first.
 const QUICK: Duration = Duration::from_secs(1);
 /// How long a lost call can take to appear among vCenter's tasks.
 const LOST_CALL: Duration = Duration::from_secs(10);
-
-#[derive(Debug, Snafu)]
-pub(super) enum CreateError {
-    #[snafu(transparent)]
-    Request { source: RequestError },
-    #[snafu(transparent)]
-    Busy { source: Busy },
-    #[snafu(transparent)]
-    Record { source: RecordError },
-    #[snafu(display("cannot create the volume {name}"))]
-    Vcenter { name: String, source: Unavailable },
-    #[snafu(display("cannot create the volume {name}"))]
-    Placement { name: String, source: PlacementError },
-    #[snafu(display("cannot create the volume {name}"))]
-    Policy { name: String, source: PolicyError },
-    #[snafu(display("cannot create the volume {name}"))]
-    Cns { name: String, source: CnsError },
-    #[snafu(display("cannot create the volume {name} from {origin}"))]
-    Source { name: String, origin: String, source: LocateError },
-    #[snafu(display(
-        "cannot create the volume {name} with {wanted_mib} MiB: its source {origin} has {source_mib} MiB, and a volume cannot be smaller than its source"
-    ))]
-    SmallerThanSource { name: String, origin: String, wanted_mib: i64, source_mib: i64 },
-    #[snafu(display(
-        "there is a volume {name} with {mib} MiB ({id}), which is not what the request asks for: {difference}. Delete it or choose another name"
-    ))]
-    Different { name: String, id: String, mib: i64, difference: String },
-    #[snafu(display(
-        "an earlier call to create the volume {name} got no answer, and vCenter may still work on it; repeat the call"
-    ))]
-    Undecided { name: String },
-    #[snafu(display("cannot find out what became of an earlier call to create the volume {name}"))]
-    Recover { name: String, source: VcenterError },
-}
-
-impl CreateError {
-    fn code(&self) -> Code {
-        match self {
-            Self::Request { source } => source.code(),
-            Self::Busy { .. } => Code::Aborted,
-            Self::Record { .. } | Self::Vcenter { .. } | Self::Undecided { .. } => {
-                Code::Unavailable
-            }
-            Self::Placement { source, .. } => source.code(),
-            Self::Policy { source: PolicyError::Unknown { .. }, .. } => Code::InvalidArgument,
-            Self::Policy { source: PolicyError::Read { source }, .. }
-            | Self::Recover { source, .. } => code_of(source),
-            Self::Cns { source, .. } => source.code(),
-            Self::Source { source, .. } => source.code(),
-            Self::SmallerThanSource { .. } => Code::OutOfRange,
-            Self::Different { .. } => Code::AlreadyExists,
-        }
-    }
-}
-status_of!(CreateError);
 
 type Found = (Connection, Arc<KnownVolume>);
 
@@ -108,9 +48,12 @@ pub(super) async fn create(
     let wanted = WantedVolume::read(request, has_topology)?;
     let _lock = driver.locks.lock(format!("the volume named {}", wanted.name))?;
     let record = driver.records.find(&wanted.name).await?;
-    let (connection, volume) = match find(driver, &wanted, record.as_ref()).await? {
-        Some(found) => complete(driver, &wanted, record, found).await?,
-        None => make(driver, &wanted).await?,
+    let found = find(driver, &wanted, record.as_ref()).await?;
+    let (connection, volume) = if let Some(found) = found {
+        complete(driver, &wanted, record, found).await?
+    } else {
+        let is_repeated = record.is_some_and(|r| r.state == OperationState::InProgress);
+        make(driver, &wanted, is_repeated).await?
     };
     Ok(respond(driver, request, &connection, &volume))
 }
@@ -134,9 +77,16 @@ async fn find(
             return Ok(Some((connection.clone(), found)));
         }
     }
-    let named =
-        connections.iter().find_map(|c| Some((c.clone(), c.volumes.named(&wanted.cns_name)?)));
-    Ok(named)
+    let foreign_changes = driver.records.foreign_changes();
+    for connection in connections {
+        let (client, cluster) = (&connection.client, connection.cluster_id());
+        let covered = connection.volumes.cover(foreign_changes, client, cluster).await;
+        covered.context(RecoverSnafu { name })?;
+        if let Some(volume) = connection.volumes.named(&wanted.cns_name) {
+            return Ok(Some((connection, volume)));
+        }
+    }
+    Ok(None)
 }
 
 async fn follow_record(
@@ -195,14 +145,8 @@ async fn recover(
     let age = Duration::try_from(Timestamp::now().duration_since(record.started));
     let is_recent = age.is_ok_and(|age| age < LOST_CALL);
     // Tasks first: a task that ends after this has its volume in the list below.
-    let tasks = connection.client.recent_tasks().await.context(RecoverSnafu { name })?;
-    let creates = |text: &Option<String>| {
-        text.as_ref().is_some_and(|text| text.to_ascii_lowercase().contains("createvolume"))
-    };
-    let is_creating = tasks.iter().any(|task| {
-        (creates(&task.name) || creates(&task.description_id))
-            && matches!(task.state, vsphere::TaskState::Queued | vsphere::TaskState::Running)
-    });
+    let is_creating = failure::is_running(connection, "createvolume").await;
+    let is_creating = is_creating.context(RecoverSnafu { name })?;
     let filter = QueryFilter {
         names: vec![wanted.cns_name.clone()],
         clusters: vec![connection.cluster_id().to_owned()],
@@ -248,8 +192,12 @@ async fn complete(
     finish(driver, wanted, &connection, &volume, operation).await
 }
 
-/// Creates the volume.
-async fn make(driver: &Driver, wanted: &WantedVolume) -> Result<Found, CreateError> {
+/// Creates the volume. `is_repeated` if an earlier call got no answer.
+async fn make(
+    driver: &Driver,
+    wanted: &WantedVolume,
+    is_repeated: bool,
+) -> Result<Found, CreateError> {
     let name = &wanted.name;
     let (connection, mut spec) = plan(driver, wanted).await?;
     let mut operation = Operation::begin(name, &connection.name);
@@ -257,7 +205,10 @@ async fn make(driver: &Driver, wanted: &WantedVolume) -> Result<Found, CreateErr
     operation.source = wanted.source.as_ref().map(Source::id);
     driver.records.store(&operation).await?;
     if let Some(source) = &wanted.source {
-        spec.source = Some(snapshot_of(wanted, source, &connection, &mut operation).await?);
+        let made = clone::source(&connection, source, name, is_repeated).await;
+        let source = made.context(CnsSnafu { name })?;
+        operation.snapshot_id = Some(source.snapshot.id.clone());
+        spec.source = Some(source);
     }
     let mib = spec.backing.capacity_mib();
     let outcomes = start(driver, &connection, spec, &mut operation).await;
@@ -279,154 +230,10 @@ async fn make(driver: &Driver, wanted: &WantedVolume) -> Result<Found, CreateErr
         Err(error) => {
             give_up(driver, &error, operation).await;
             connection.policies.forget();
+            connection.writable_datastores.forget().await;
             Err(CreateError::Cns { name: name.clone(), source: error })
         }
     }
-}
-
-/// The vCenter and the request to CNS, except for the source.
-async fn plan(
-    driver: &Driver,
-    wanted: &WantedVolume,
-) -> Result<(Connection, CreateSpec), CreateError> {
-    let name = &wanted.name;
-    let (connection, datastores, mib) = match &wanted.source {
-        Some(source) => {
-            // CNS copies within a datastore. The copy has the size of its source and grows afterwards.
-            let found = locate::volume(driver, source.volume()).await;
-            let (connection, origin) = found.context(SourceSnafu { name, origin: source.id() })?;
-            if wanted.size_mib < origin.capacity_mib {
-                if wanted.range.is_some_and(|range| range.required_bytes > 0) {
-                    let (wanted_mib, source_mib) = (wanted.size_mib, origin.capacity_mib);
-                    let origin = source.id();
-                    return SmallerThanSourceSnafu { name, origin, wanted_mib, source_mib }.fail();
-                }
-            }
-            let datastore = {
-                let view = connection.inventory().view();
-                let datastores = view.datastores();
-                let own =
-                    datastores.iter().find(|d| d.url.as_deref() == Some(&*origin.datastore_url));
-                own.map(|datastore| datastore.reference.clone())
-            };
-            (connection, datastore.into_iter().collect(), origin.capacity_mib)
-        }
-        None => {
-            let (connection, datastores) = place(driver, wanted).await?;
-            (connection, datastores, wanted.size_mib)
-        }
-    };
-    let policy = match &wanted.parameters.policy {
-        Some(policy) => {
-            let id = connection.policies.id(policy).await.context(PolicySnafu { name })?;
-            Some(PolicyProfile { id })
-        }
-        None => None,
-    };
-    let spec = CreateSpec {
-        name: wanted.cns_name.clone(),
-        id: None,
-        datastores,
-        metadata: metadata(&connection, wanted),
-        backing: BackingDetails::block(mib),
-        policy,
-        permissions: Vec::new(),
-        source: None,
-    };
-    Ok((connection, spec))
-}
-
-async fn place(
-    driver: &Driver,
-    wanted: &WantedVolume,
-) -> Result<(Connection, Vec<MoRef>), CreateError> {
-    let name = &wanted.name;
-    let connections = driver.vcenters.all_live().context(VcenterSnafu { name })?;
-    let (settings, nodes) = (driver.settings(), driver.nodes.get());
-    let (mut sites, mut compatible) = (Vec::new(), Vec::new());
-    for connection in &connections {
-        let tags = connection.require_tags().context(VcenterSnafu { name })?;
-        sites.push(Site::of(connection, &tags, &settings.categories, &nodes));
-        compatible.push(compatible_datastores(connection, wanted).await?);
-    }
-    let need = Need {
-        terms: wanted.terms.clone(),
-        datastore_url: wanted.parameters.datastore_url.as_deref(),
-        policy: wanted.parameters.policy.as_deref(),
-    };
-    let placed = placement::place(&sites, &need, &compatible).context(PlacementSnafu { name })?;
-    let connection = connections.get(placed.site).cloned();
-    let connection = connection.ok_or(PlacementError::NoHost).context(PlacementSnafu { name })?;
-    Ok((connection, placed.datastores))
-}
-
-/// The datastores that satisfy the policy. With several vCenters, one without the policy has none.
-async fn compatible_datastores(
-    connection: &Connection,
-    wanted: &WantedVolume,
-) -> Result<Option<HashSet<MoRef>>, CreateError> {
-    let name = &wanted.name;
-    let Some(policy) = &wanted.parameters.policy else { return Ok(None) };
-    let id = connection.policies.id(policy).await.context(PolicySnafu { name })?;
-    let datastores = connection.policies.datastores(&id).await.context(PolicySnafu { name })?;
-    Ok(Some(HashSet::clone(&datastores)))
-}
-
-fn metadata(connection: &Connection, wanted: &WantedVolume) -> VolumeMetadata {
-    let cluster_id = connection.cluster_id().to_owned();
-    let cluster = ContainerCluster {
-        kind: "KUBERNETES".to_owned(),
-        id: cluster_id.clone(),
-        user: connection.user.to_string(),
-        flavor: Some("VANILLA".to_owned()),
-        distribution: Some(connection.distribution().to_owned()).filter(|d| !d.is_empty()),
-        delete: None,
-    };
-    let entity = |kind: &str, name: &str, namespace: Option<&String>| EntityMetadata {
-        name: name.to_owned(),
-        labels: Vec::new(),
-        delete: None,
-        cluster: Some(cluster_id.clone()),
-        kind: Some(kind.to_owned()),
-        namespace: namespace.cloned(),
-        refers: Vec::new(),
-    };
-    let parameters = &wanted.parameters;
-    let mut entities = Vec::new();
-    if let Some(pv) = &parameters.pv_name {
-        entities.push(entity("PERSISTENT_VOLUME", pv, None));
-        if let Some(claim) = &parameters.pvc_name {
-            let namespace = parameters.pvc_namespace.as_ref();
-            let mut claim = entity("PERSISTENT_VOLUME_CLAIM", claim, namespace);
-            claim.refers = vec![EntityReference {
-                kind: "PERSISTENT_VOLUME".to_owned(),
-                name: pv.clone(),
-                namespace: None,
-                cluster: Some(cluster_id.clone()),
-            }];
-            entities.push(claim);
-        }
-    }
-    VolumeMetadata { cluster: Some(cluster.clone()), entities, clusters: vec![cluster] }
-}
-
-/// The snapshot to create from. A clone makes one of its source first.
-async fn snapshot_of(
-    wanted: &WantedVolume,
-    source: &Source,
-    connection: &Connection,
-    operation: &mut Operation,
-) -> Result<VolumeSource, CreateError> {
-    let (volume, snapshot) = match source {
-        Source::Snapshot { volume, snapshot } => (volume.clone(), snapshot.clone()),
-        Source::Volume { volume } => {
-            let made = clone::snapshot(connection, volume, &wanted.name).await;
-            let snapshot = made.context(CnsSnafu { name: &wanted.name })?;
-            (volume.clone(), snapshot)
-        }
-    };
-    operation.snapshot_id = Some(snapshot.clone());
-    Ok(VolumeSource { volume: VolumeId { id: volume }, snapshot: SnapshotId { id: snapshot } })
 }
 
 /// Calls CNS and waits. The task is recorded unless it ends quickly.
@@ -537,7 +344,7 @@ async fn give_up(driver: &Driver, error: &CnsError, mut operation: Operation) {
     let is_final = match error {
         CnsError::Call { source, .. } => source.fault().is_some() || source.never_reached(),
         CnsError::Refused { .. } => true,
-        CnsError::NoResult { .. } => false,
+        CnsError::NoResult { .. } | CnsError::Undecided { .. } => false,
     };
     if is_final {
         operation.state = OperationState::Error;
@@ -567,7 +374,7 @@ fn respond(
     };
     CreateVolumeResponse {
         volume: Some(Volume {
-            capacity_bytes: volume.capacity_mib * MIB,
+            capacity_bytes: size::bytes(volume.capacity_mib),
             volume_id: volume.id.to_string(),
             volume_context: capabilities::volume_context(),
             content_source: request.volume_content_source.clone(),

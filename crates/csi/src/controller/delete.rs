@@ -1,4 +1,5 @@
-//! DeleteVolume.
+//! DeleteVolume. It needs no operation record: CNS finds the volume by its id, so a repeated call deletes the same volume
+//! or finds nothing.
 
 use snafu::{Snafu, ensure};
 use tonic::Code;
@@ -96,12 +97,10 @@ fn explain(connection: &Connection, volume: &str, error: CnsError) -> DeleteErro
     let in_use = error.fault().is_some_and(|fault| {
         fault.chain().any(|fault| matches!(fault.kind, FaultKind::ResourceInUse { .. }))
     });
-    if in_use {
-        if let Some(vm) = locate::holders(connection, volume).first() {
-            let title = locate::title(&connection.inventory().view(), vm);
-            let holder = format!("the VM {title}");
-            return DeleteError::Attached { volume: volume.to_owned(), holder };
-        }
+    if in_use && let Some(vm) = locate::holders(connection, volume).first() {
+        let title = locate::title(&connection.inventory().view(), vm);
+        let holder = format!("the VM {title}");
+        return DeleteError::Attached { volume: volume.to_owned(), holder };
     }
     DeleteError::Cns { volume: volume.to_owned(), source: error }
 }

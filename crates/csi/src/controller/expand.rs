@@ -1,4 +1,4 @@
-//! ControllerExpandVolume.
+//! ControllerExpandVolume. It needs no operation record: the size is absolute, so a repeated call changes nothing more.
 
 use snafu::{Snafu, ensure};
 use tonic::Code;
@@ -12,7 +12,7 @@ use super::{
     failure::{self, CnsError, is_volume_missing},
     locate::{self, LocateError},
     locks::Busy,
-    size::{self, MIB, SizeError},
+    size::{self, SizeError},
     status_of,
 };
 use crate::{
@@ -74,7 +74,7 @@ pub(super) async fn expand(
     let (connection, known) = locate::volume(driver, volume).await?;
     let node_expansion_required = !capabilities::is_raw_block(request.volume_capability.as_ref());
     let answer = |mib: i64| ControllerExpandVolumeResponse {
-        capacity_bytes: mib * MIB,
+        capacity_bytes: size::bytes(mib),
         node_expansion_required,
     };
     if known.capacity_mib >= wanted_mib {

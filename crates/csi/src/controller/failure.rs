@@ -3,12 +3,12 @@
 use snafu::Snafu;
 use tonic::Code;
 use vsphere::{
-    Error, Fault, FaultKind,
+    Error, Fault, FaultKind, TaskState,
     cns::{Outcome, VolumeId, VolumeTask},
 };
 
 use super::TASK_TIMEOUT;
-use crate::vcenters::Refused;
+use crate::vcenters::{Connection, Refused};
 
 /// Why CNS did not do what the driver asked.
 #[derive(Debug, Snafu)]
@@ -24,6 +24,10 @@ pub(super) enum CnsError {
     },
     #[snafu(display("CNS returned no result to {what}; repeat the call"))]
     NoResult { what: String },
+    #[snafu(display(
+        "an earlier call to {what} got no answer, and vCenter may still work on it; repeat the call"
+    ))]
+    Undecided { what: String },
 }
 
 impl CnsError {
@@ -39,6 +43,7 @@ impl CnsError {
             Self::Call { source, .. } => code_of(source),
             Self::Refused { source, .. } => code_of_fault(source),
             Self::NoResult { .. } => Code::Internal,
+            Self::Undecided { .. } => Code::Unavailable,
         }
     }
 
@@ -46,7 +51,7 @@ impl CnsError {
         match self {
             Self::Call { source, .. } => source.fault(),
             Self::Refused { source, .. } => Some(source),
-            Self::NoResult { .. } => None,
+            Self::NoResult { .. } | Self::Undecided { .. } => None,
         }
     }
 }
@@ -138,4 +143,16 @@ pub(super) async fn finish<T: Outcome>(
         Ok(result) => Ok((outcome.volume, result)),
         Err(fault) => Err(CnsError::Refused { what: what(), source: Box::new(fault) }),
     }
+}
+
+/// Whether vCenter works on a task of this kind now. After a call without an answer, such a task may be its own.
+pub(super) async fn is_running(connection: &Connection, kind: &str) -> Result<bool, Error> {
+    let is_kind = |text: &Option<String>| {
+        text.as_ref().is_some_and(|text| text.to_ascii_lowercase().contains(kind))
+    };
+    let tasks = connection.client.recent_tasks().await?;
+    Ok(tasks.iter().any(|task| {
+        (is_kind(&task.name) || is_kind(&task.description_id))
+            && matches!(task.state, TaskState::Queued | TaskState::Running)
+    }))
 }

@@ -11,7 +11,7 @@ use super::{
     failure::code_of,
     locate::{self, LocateError},
     paging::{self, PageError},
-    size::MIB,
+    size,
 };
 use crate::{
     proto::csi::{
@@ -39,12 +39,13 @@ pub(super) enum ListError {
 impl From<ListError> for tonic::Status {
     fn from(error: ListError) -> Self {
         let code = match &error {
-            ListError::NoVolume => Code::InvalidArgument,
+            ListError::NoVolume | ListError::Page { source: PageError::Negative { .. } } => {
+                Code::InvalidArgument
+            }
             ListError::Vcenter { .. } => Code::Unavailable,
             ListError::Query { source } => code_of(source),
             ListError::Locate { source } => source.code(),
             ListError::Page { source: PageError::Token { .. } } => Code::Aborted,
-            ListError::Page { source: PageError::Negative { .. } } => Code::InvalidArgument,
         };
         Self::new(code, runtime::error_chain::error_chain(&error))
     }
@@ -106,7 +107,7 @@ pub(super) async fn get(
 
 fn described(volume: &KnownVolume) -> Volume {
     Volume {
-        capacity_bytes: volume.capacity_mib * MIB,
+        capacity_bytes: size::bytes(volume.capacity_mib),
         volume_id: volume.id.to_string(),
         volume_context: capabilities::volume_context(),
         content_source: None,

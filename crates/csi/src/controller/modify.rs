@@ -38,10 +38,12 @@ pub(super) enum ModifyError {
 impl ModifyError {
     fn code(&self) -> Code {
         match self {
-            Self::NoVolume | Self::Nothing { .. } | Self::Parameter { .. } => Code::InvalidArgument,
+            Self::NoVolume
+            | Self::Nothing { .. }
+            | Self::Parameter { .. }
+            | Self::Policy { source: PolicyError::Unknown { .. }, .. } => Code::InvalidArgument,
             Self::Busy { .. } => Code::Aborted,
             Self::Locate { source } => source.code(),
-            Self::Policy { source: PolicyError::Unknown { .. }, .. } => Code::InvalidArgument,
             Self::Policy { source: PolicyError::Read { source }, .. } => code_of(source),
             Self::Cns { source, .. } => source.code(),
         }

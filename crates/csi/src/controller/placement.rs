@@ -6,7 +6,10 @@ use snafu::Snafu;
 use tonic::Code;
 use vsphere::MoRef;
 
-use crate::site::{Segments, Site, SiteDatastore, same_url};
+use crate::{
+    site::{Segments, Site, SiteDatastore, same_url},
+    vcenters::DATASTORE_PRIVILEGE,
+};
 
 /// What a volume needs.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +50,10 @@ pub(super) enum PlacementError {
         "no datastore{scope} satisfies the storage policy \"{policy}\"; checked {checked}"
     ))]
     Policy { policy: String, scope: String, checked: String },
+    #[snafu(display(
+        "the driver's vSphere user lacks the privilege {DATASTORE_PRIVILEGE} on {datastores}. Grant it on the datastores for volumes"
+    ))]
+    NoPrivilege { datastores: String },
     #[snafu(display("the vCenters have no usable host"))]
     NoHost,
 }
@@ -55,6 +62,7 @@ impl PlacementError {
     pub(super) fn code(&self) -> Code {
         match self {
             Self::UnknownUrl { .. } => Code::InvalidArgument,
+            Self::NoPrivilege { .. } => Code::PermissionDenied,
             _ => Code::ResourceExhausted,
         }
     }
@@ -133,7 +141,11 @@ fn place_in(
         });
         return NoSharedSnafu { hosts: hosts.len(), scope, nearest }.fail();
     }
-    let suitable = shared.iter().copied();
+    if !shared.iter().any(|datastore| datastore.writable) {
+        let datastores = list(shared.iter().map(|datastore| datastore.name.as_str()));
+        return NoPrivilegeSnafu { datastores }.fail();
+    }
+    let suitable = shared.iter().copied().filter(|datastore| datastore.writable);
     let suitable: Vec<&SiteDatastore> = suitable
         .filter(|datastore| compatible.is_none_or(|all| all.contains(&datastore.reference)))
         .collect();
@@ -198,6 +210,7 @@ mod tests {
             usable: true,
             hosts: hosts.iter().map(|host| MoRef::new("HostSystem", *host)).collect(),
             preferred_for: Vec::new(),
+            writable: true,
         }
     }
 
@@ -255,6 +268,17 @@ mod tests {
         preferred.datastores[0].preferred_for.push("a".into());
         let need = Need { terms: vec![term("a")], ..Need::default() };
         assert_eq!(placed(preferred, &need).as_deref(), Ok("all"));
+    }
+
+    #[test]
+    fn datastores_without_the_privilege_are_left_out_and_named() {
+        let mut some = site();
+        some.datastores[1].writable = false;
+        let need = Need { terms: vec![term("a")], ..Need::default() };
+        assert_eq!(placed(some.clone(), &need).as_deref(), Ok("all"));
+        some.datastores[0].writable = false;
+        let error = placed(some, &need).unwrap_err();
+        assert!(error.contains("Datastore.FileManagement on all, zone-a"), "{error}");
     }
 
     #[test]

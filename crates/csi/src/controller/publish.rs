@@ -107,6 +107,7 @@ pub(super) async fn publish(
     let attached = connection.attachments.attach(&vm.reference, volume, TASK_TIMEOUT).await;
     let uuid = match attached {
         Ok(uuid) => uuid,
+        Err(refused) if is_vm_gone(&refused, &vm) => return UnknownNodeSnafu { node }.fail(),
         Err(refused) => attached_before(&connection, &vm, volume, refused).await?,
     };
     let uuid = uuid.replace('-', "").to_ascii_lowercase();
@@ -130,7 +131,7 @@ fn find_vm(
         match connection.find_vm(uuid) {
             Lookup::Found(vm) => found.push((connection.clone(), vm)),
             Lookup::Several(vms) => {
-                found.extend(vms.into_iter().map(|vm| (connection.clone(), vm)))
+                found.extend(vms.into_iter().map(|vm| (connection.clone(), vm)));
             }
             Lookup::Departed(_) | Lookup::Unseen => {}
         }
@@ -153,6 +154,15 @@ fn find_vm(
         return OtherVcenterSnafu { volume, node, own, other }.fail();
     }
     Ok((connection, vm))
+}
+
+/// The VM was destroyed, and the inventory does not show it yet.
+fn is_vm_gone(refused: &Refused, vm: &Vm) -> bool {
+    let fault = match refused {
+        Refused::Call(error) => error.fault(),
+        Refused::Volume(fault) => Some(fault),
+    };
+    fault.is_some_and(|fault| fault.chain().any(|fault| fault.proves_absence_of(&vm.reference)))
 }
 
 /// CNS says that a disk is in use both when it is attached to this VM and when it is attached to another one. The

@@ -62,6 +62,11 @@ fn bounds(range: Option<&CapacityRange>) -> Result<(i64, i64), SizeError> {
     Ok((required, limit))
 }
 
+/// A size of CNS in bytes.
+pub(super) fn bytes(mib: i64) -> i64 {
+    mib.saturating_mul(MIB)
+}
+
 fn round_up(bytes: i64) -> i64 {
     bytes / MIB + i64::from(bytes % MIB != 0)
 }

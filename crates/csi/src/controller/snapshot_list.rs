@@ -11,7 +11,7 @@ use super::{
     failure::{CnsError, is_volume_missing},
     locate::{self, LocateError},
     paging::{self, PageError},
-    size::MIB,
+    size,
 };
 use crate::{
     proto::csi::{
@@ -176,7 +176,7 @@ pub(super) async fn query(
 pub(super) fn described(snapshot: &SnapshotInfo, capacity_mib: i64) -> Snapshot {
     let created = snapshot.created;
     Snapshot {
-        size_bytes: capacity_mib * MIB,
+        size_bytes: size::bytes(capacity_mib),
         snapshot_id: format!("{}+{}", snapshot.volume.id, snapshot.id.id),
         source_volume_id: snapshot.volume.id.clone(),
         creation_time: Some(prost_types::Timestamp {

@@ -73,7 +73,8 @@ impl SnapshotError {
             | Self::NoSnapshot
             | Self::Parameter { .. } => Code::InvalidArgument,
             Self::Busy { .. } => Code::Aborted,
-            Self::Record { .. } | Self::Vcenter { .. } => Code::Unavailable,
+            Self::Record { source } => source.code(),
+            Self::Vcenter { .. } => Code::Unavailable,
             Self::Locate { source } => source.code(),
             Self::Different { .. } => Code::AlreadyExists,
             Self::TooMany { .. } => Code::ResourceExhausted,
@@ -101,15 +102,29 @@ pub(super) async fn create(
     if let Some(other) = other_source(driver, name, volume).await? {
         return DifferentSnafu { name, volume, other }.fail();
     }
-    let own = query(&connection, Some(volume), None).await.context(CreateSnafu { name, volume })?;
     let record_name = description(name, volume);
+    let record = driver.records.find(&record_name).await?;
+    let record = record.filter(|record| record.state == OperationState::InProgress);
+    // Tasks first: a task that ends after this has its snapshot in the list below.
+    let is_running = record.as_ref().is_some_and(|record| record.task.is_none())
+        && is_making(&connection).await.context(CreateSnafu { name, volume })?;
+    let own = query(&connection, Some(volume), None).await.context(CreateSnafu { name, volume })?;
     let existing = own.iter().find(|s| s.description.as_deref() == Some(&record_name));
     let snapshot = match existing {
         Some(existing) => existing.clone(),
-        None => make(driver, &connection, name, volume, &own).await?,
+        None if is_running => {
+            let what = "make a snapshot of the disk".to_owned();
+            return Err(CnsError::Undecided { what }).context(CreateSnafu { name, volume });
+        }
+        None => make(driver, &connection, name, volume, &own, record).await?,
     };
     let snapshot = described(&snapshot, source.capacity_mib);
     Ok(CreateSnapshotResponse { snapshot: Some(snapshot) })
+}
+
+async fn is_making(connection: &Connection) -> Result<bool, CnsError> {
+    let running = failure::is_running(connection, "createsnapshot").await;
+    running.map_err(|source| CnsError::Call { what: "read the running tasks".to_owned(), source })
 }
 
 fn description(name: &str, volume: &str) -> String {
@@ -140,6 +155,7 @@ async fn make(
     name: &str,
     volume: &str,
     own: &[SnapshotInfo],
+    record: Option<Operation>,
 ) -> Result<SnapshotInfo, SnapshotError> {
     let limit = limit(driver, connection, volume);
     let kept = own.iter().filter(|s| !clone::is_temporary(s.description.as_deref())).count();
@@ -147,25 +163,17 @@ async fn make(
         return TooManySnafu { volume, count: kept, limit }.fail();
     }
     let record_name = description(name, volume);
-    let mut operation = driver
-        .records
-        .find(&record_name)
-        .await?
-        .filter(|record| record.state == OperationState::InProgress)
-        .unwrap_or_else(|| Operation::begin(&record_name, &connection.name));
+    let mut operation = record.unwrap_or_else(|| Operation::begin(&record_name, &connection.name));
     let what = || "make a snapshot of the disk".to_owned();
-    let started = match &operation.task {
+    let started = if let Some(task) = &operation.task {
         // A task that this or an earlier process started.
-        Some(task) => Ok(connection.client.resume_volume_task(task.clone())),
-        None => {
-            operation.volume_id = Some(volume.to_owned());
-            driver.records.store(&operation).await?;
-            let specs = [SnapshotCreateSpec {
-                volume: VolumeId::from(volume),
-                description: record_name.clone(),
-            }];
-            connection.client.create_volume_snapshots(&specs).await
-        }
+        Ok(connection.client.resume_volume_task(task.clone()))
+    } else {
+        operation.volume_id = Some(volume.to_owned());
+        driver.records.store(&operation).await?;
+        let volume = VolumeId::from(volume);
+        let specs = [SnapshotCreateSpec { volume, description: record_name.clone() }];
+        connection.client.create_volume_snapshots(&specs).await
     };
     if let Ok(task) = &started {
         operation.task = Some(task.reference().clone());

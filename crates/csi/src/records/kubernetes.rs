@@ -4,9 +4,12 @@
 //! is remembered until the watch has it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,21 +17,26 @@ use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, Patch, PatchParams},
+    api::{ApiResource, DeleteParams, PostParams},
     core::{Object, gvk::GroupVersionKind},
     runtime::{WatchStreamExt as _, watcher},
 };
+use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
 use snafu::ResultExt as _;
 use tokio::{sync::watch, time::Instant};
 use vsphere::MoRef;
 
-use super::{Operation, OperationRecords, OperationState, RecordError, StoreSnafu, object_name};
+use super::{
+    ConflictSnafu, Operation, OperationRecords, OperationState, RecordError, StoreSnafu,
+    object_name,
+};
 use crate::metrics::Metrics;
 
 const FIELD_MANAGER: &str = "vsphere-csi";
-/// Our own key next to upstream's fields: what a new volume is made from.
+/// Our own keys next to upstream's fields: what a new volume is made from, and the process that wrote the record.
 const SOURCE: &str = "vdo.vmware.com/volume-source";
+const WRITER: &str = "vdo.vmware.com/writer";
 /// Upstream's age of a record that is removed.
 const KEEP: Duration = Duration::from_mins(15);
 const PURGE_PERIOD: Duration = Duration::from_mins(5);
@@ -91,6 +99,9 @@ pub struct KubernetesRecords {
     metrics: Metrics,
     cache: Mutex<Cache>,
     ready: watch::Sender<bool>,
+    /// This process, in the records that it writes.
+    writer: String,
+    foreign_changes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +110,19 @@ struct Cache {
     watched: HashMap<String, Operation>,
     /// What this process wrote last, until the watch delivers it: the operation, `None` if removed.
     written: HashMap<String, (Instant, Option<Operation>)>,
+    /// The last known resource version of each object.
+    versions: HashMap<String, String>,
+}
+
+impl Cache {
+    fn watch(&mut self, record: &Record) {
+        if let Some((name, operation)) = named(record) {
+            if let Some(version) = &record.metadata.resource_version {
+                self.versions.insert(name.clone(), version.clone());
+            }
+            self.watched.insert(name, operation);
+        }
+    }
 }
 
 /// How long the watch can take to deliver a write.
@@ -107,8 +131,15 @@ const WATCH_LAG: Duration = Duration::from_mins(1);
 impl KubernetesRecords {
     pub fn new(client: Client, namespace: &str, metrics: Metrics) -> Arc<Self> {
         let api = Api::namespaced_with(client, namespace, &resource());
-        let ready = watch::Sender::new(false);
-        Arc::new(Self { api, metrics, cache: Mutex::default(), ready })
+        let writer = format!("{:016x}", rand::rng().random::<u64>());
+        Arc::new(Self {
+            api,
+            metrics,
+            cache: Mutex::default(),
+            ready: watch::Sender::new(false),
+            writer,
+            foreign_changes: AtomicU64::new(0),
+        })
     }
 
     /// Watches the records and removes old ones, for as long as the process runs.
@@ -130,7 +161,7 @@ impl KubernetesRecords {
     async fn watch(&self) {
         let events = watcher(self.api.clone(), watcher::Config::default()).default_backoff();
         let mut events = pin!(events);
-        let mut listing = HashMap::new();
+        let mut listing = Vec::new();
         loop {
             match events.try_next().await {
                 Ok(Some(event)) => self.follow(event, &mut listing),
@@ -145,21 +176,33 @@ impl KubernetesRecords {
         }
     }
 
-    fn follow(&self, event: watcher::Event<Record>, listing: &mut HashMap<String, Operation>) {
+    fn follow(&self, event: watcher::Event<Record>, listing: &mut Vec<Record>) {
         match event {
             watcher::Event::Init => listing.clear(),
-            watcher::Event::InitApply(record) => listing.extend(named(&record)),
+            watcher::Event::InitApply(record) => listing.push(record),
             watcher::Event::InitDone => {
-                self.cache().watched = std::mem::take(listing);
+                let mut cache = self.cache();
+                cache.watched.clear();
+                for record in listing.drain(..) {
+                    cache.watch(&record);
+                }
+                drop(cache);
+                // After a gap, records may have come and gone unseen.
+                self.foreign_changes.fetch_add(1, Ordering::Relaxed);
                 self.ready.send_replace(true);
             }
             watcher::Event::Apply(record) => {
-                let mut cache = self.cache();
-                cache.watched.extend(named(&record));
+                let annotations = record.metadata.annotations.as_ref();
+                if annotations.and_then(|all| all.get(WRITER)) != Some(&self.writer) {
+                    self.foreign_changes.fetch_add(1, Ordering::Relaxed);
+                }
+                self.cache().watch(&record);
             }
             watcher::Event::Delete(record) => {
                 let name = record.metadata.name.unwrap_or_default();
-                self.cache().watched.remove(&name);
+                let mut cache = self.cache();
+                cache.watched.remove(&name);
+                cache.versions.remove(&name);
             }
         }
     }
@@ -184,6 +227,16 @@ impl KubernetesRecords {
                     tracing::debug!(error = %error, "an old operation record stays");
                 }
             }
+        }
+    }
+
+    /// Learns what another process wrote, so that the next call does not wait for the watch.
+    async fn reread(&self, object: &str) {
+        self.foreign_changes.fetch_add(1, Ordering::Relaxed);
+        if let Ok(Some(record)) = self.api.get_opt(object).await {
+            let mut cache = self.cache();
+            cache.written.remove(object);
+            cache.watch(&record);
         }
     }
 
@@ -212,25 +265,56 @@ impl OperationRecords for KubernetesRecords {
     }
 
     async fn store(&self, operation: &Operation) -> Result<(), RecordError> {
-        let object = object_name(&operation.name);
-        let record = record(&object, operation);
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let name = &operation.name;
+        let object = object_name(name);
+        let mut record = record(&object, operation, &self.writer);
+        let version = self.cache().versions.get(&object).cloned();
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         self.metrics.record_writes.inc();
-        let written = self.api.patch(&object, &parameters, &Patch::Apply(&record)).await;
-        written.context(StoreSnafu { what: "write", name: &operation.name })?;
-        self.cache().written.insert(object, (Instant::now(), Some(operation.clone())));
-        Ok(())
+        let written = if version.is_some() {
+            record.metadata.resource_version = version;
+            match self.api.replace(&object, &parameters, &record).await {
+                // Somebody removed it.
+                Err(kube::Error::Api(status)) if status.code == 404 => {
+                    record.metadata.resource_version = None;
+                    self.api.create(&parameters, &record).await
+                }
+                other => other,
+            }
+        } else {
+            self.api.create(&parameters, &record).await
+        };
+        match written {
+            Ok(written) => {
+                let mut cache = self.cache();
+                cache.versions.extend(Some(object.clone()).zip(written.metadata.resource_version));
+                cache.written.insert(object, (Instant::now(), Some(operation.clone())));
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                self.reread(&object).await;
+                ConflictSnafu { name }.fail()
+            }
+            Err(source) => Err(source).context(StoreSnafu { what: "write", name }),
+        }
     }
 
     async fn remove(&self, name: &str) -> Result<(), RecordError> {
         let object = object_name(name);
         self.delete(&object).await?;
-        self.cache().written.insert(object, (Instant::now(), None));
+        let mut cache = self.cache();
+        cache.versions.remove(&object);
+        cache.written.insert(object, (Instant::now(), None));
         Ok(())
+    }
+
+    fn foreign_changes(&self) -> u64 {
+        self.foreign_changes.load(Ordering::Relaxed)
     }
 }
 
-fn record(object: &str, operation: &Operation) -> serde_json::Value {
+fn record(object: &str, operation: &Operation, writer: &str) -> Record {
     let task_status = match operation.state {
         OperationState::InProgress => "InProgress",
         OperationState::Success => "Success",
@@ -251,16 +335,11 @@ fn record(object: &str, operation: &Operation) -> serde_json::Value {
         first_operation_details: Some(details.clone()),
         latest_operation_details: vec![details],
     };
-    let mut record = serde_json::json!({
-        "apiVersion": "cns.vmware.com/v1alpha1",
-        "kind": "CnsVolumeOperationRequest",
-        "metadata": { "name": object },
-        "spec": Spec { name: operation.name.clone() },
-        "status": status,
-    });
-    if let Some(source) = &operation.source {
-        record["metadata"]["annotations"] = serde_json::json!({ SOURCE: source });
-    }
+    let mut record = Record::new(object, &resource(), Spec { name: operation.name.clone() });
+    let mut annotations = BTreeMap::from([(WRITER.to_owned(), writer.to_owned())]);
+    annotations.extend(operation.source.clone().map(|source| (SOURCE.to_owned(), source)));
+    record.metadata.annotations = Some(annotations);
+    record.status = Some(status);
     record
 }
 
@@ -316,7 +395,8 @@ mod tests {
             started: "2026-01-02T03:04:05Z".parse().unwrap(),
             ..Operation::begin("pvc-1", "vc.example.com")
         };
-        let record: Record = serde_json::from_value(record("pvc-1", &operation)).unwrap();
+        let written = serde_json::to_value(record("pvc-1", &operation, "me")).unwrap();
+        let record: Record = serde_json::from_value(written).unwrap();
         assert_eq!(named(&record), Some(("pvc-1".to_owned(), operation)));
     }
 

@@ -19,6 +19,7 @@ use vsphere::{
 
 use super::{
     AttachQueue, Policies, SharedSettings, SnapshotQueue, Unavailable, VcenterSnafu, VolumeIndex,
+    WritableDatastores,
     tags::{TagTable, Tags},
 };
 use crate::configuration::VcenterSettings;
@@ -50,6 +51,7 @@ pub struct Connection {
     pub policies: Arc<Policies>,
     pub attachments: Arc<AttachQueue>,
     pub snapshots: Arc<SnapshotQueue>,
+    pub writable_datastores: Arc<WritableDatastores>,
     inventory: Inventory,
     tags: Arc<Tags>,
     shared: SharedSettings,
@@ -110,9 +112,12 @@ impl Vcenter {
     }
 
     /// Whether these settings differ at most in the credentials.
-    pub(super) fn can_become(&self, new: &VcenterSettings) -> bool {
+    pub(super) fn can_become(&self, new: &VcenterSettings, shared: &SharedSettings) -> bool {
         let VcenterSettings { name, user: _, password: _, trust, datacenters } = &self.settings;
-        *name == new.name && *trust == new.trust && *datacenters == new.datacenters
+        *name == new.name
+            && *trust == new.trust
+            && *datacenters == new.datacenters
+            && self.shared.with_tags == shared.with_tags
     }
 
     pub(super) fn offer_credentials(&self, new: &VcenterSettings) {
@@ -259,6 +264,7 @@ impl Vcenter {
             policies: Arc::new(Policies::new(client.clone())),
             attachments: Arc::new(AttachQueue::new(client.clone())),
             snapshots: Arc::new(SnapshotQueue::new(client.clone())),
+            writable_datastores: Arc::new(WritableDatastores::new(client.clone())),
             inventory: inventory.clone(),
             tags: Arc::default(),
             shared: self.shared.clone(),
@@ -298,7 +304,7 @@ impl Vcenter {
         let offered = Credentials::new(user.to_owned(), password.to_owned());
         match client.set_credentials(offered).await {
             Ok(()) => {
-                tracing::info!(vcenter, took = ?began.elapsed(), "the new credentials are in use")
+                tracing::info!(vcenter, took = ?began.elapsed(), "the new credentials are in use");
             }
             Err(error) => tracing::error!(
                 vcenter,

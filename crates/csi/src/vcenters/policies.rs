@@ -25,11 +25,14 @@ pub enum PolicyError {
     Read { source: vsphere::Error },
 }
 
+/// The datastores that satisfy each policy, and when this was checked.
+type Compatible = HashMap<String, (Instant, Arc<HashSet<MoRef>>)>;
+
 #[derive(Debug)]
 pub struct Policies {
     client: Client,
     names: tokio::sync::Mutex<Names>,
-    compatible: Mutex<HashMap<String, (Instant, Arc<HashSet<MoRef>>)>>,
+    compatible: Mutex<Compatible>,
 }
 
 #[derive(Debug, Default)]
@@ -84,9 +87,7 @@ impl Policies {
         self.compatible().clear();
     }
 
-    fn compatible(
-        &self,
-    ) -> std::sync::MutexGuard<'_, HashMap<String, (Instant, Arc<HashSet<MoRef>>)>> {
+    fn compatible(&self) -> std::sync::MutexGuard<'_, Compatible> {
         self.compatible.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -20,8 +20,8 @@ use vsphere::{
 use super::Refused;
 
 const TIMEOUT: Duration = Duration::from_mins(4);
-/// One page of CNS.
-const SHORT_LIST: usize = 500;
+/// A few pages of CNS.
+const SHORT_LIST: usize = 512;
 
 /// The ids of the snapshots.
 type Outcome = Result<Vec<String>, Refused>;
@@ -58,7 +58,7 @@ impl SnapshotQueue {
             Err(oneshot::error::TryRecvError::Empty) => {}
         }
         let requests = std::mem::take(&mut *self.waiting());
-        let outcome = if requests.len() > 1 && self.total.load(Ordering::Relaxed) <= SHORT_LIST {
+        if requests.len() > 1 && self.total.load(Ordering::Relaxed) <= SHORT_LIST {
             let all = self.of_all().await;
             for (volume, answer) in requests {
                 // The caller may be gone.
@@ -70,8 +70,7 @@ impl SnapshotQueue {
                 let _ = answer.send(self.of_one(&other).await);
             }
             self.of_one(volume).await
-        };
-        outcome
+        }
     }
 
     async fn of_one(&self, volume: &str) -> Outcome {

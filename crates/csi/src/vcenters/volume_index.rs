@@ -1,12 +1,15 @@
 //! The volumes of this cluster in one vCenter, as CNS last listed them and as this process changed them since.
 //!
 //! The index answers "is there a volume with this name" without a call. CNS does not enforce unique names, so the
-//! answer must be right: the index is read at every connection, and this process is the only writer of the
-//! cluster's volumes. A volume of another process (an earlier leader) has an operation record.
+//! answer must be right: the index is read at every connection, and again before it is trusted if another process
+//! (another replica) has written operation records since.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use vsphere::{
@@ -59,6 +62,8 @@ pub struct VolumeIndex {
     journal: Mutex<Option<Vec<Change>>>,
     /// One refresh at a time.
     refreshing: tokio::sync::Mutex<()>,
+    /// The count of foreign changes that the index covers.
+    covers: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +97,20 @@ impl State {
 }
 
 impl VolumeIndex {
+    /// Reads the volumes again if other processes changed them: `changes` counts their changes.
+    pub async fn cover(
+        &self,
+        changes: u64,
+        client: &Client,
+        cluster_id: &str,
+    ) -> Result<(), Error> {
+        if self.covers.load(Ordering::Acquire) < changes {
+            self.refresh(client, cluster_id).await?;
+            self.covers.fetch_max(changes, Ordering::Release);
+        }
+        Ok(())
+    }
+
     /// Reads all volumes of the cluster.
     pub async fn refresh(&self, client: &Client, cluster_id: &str) -> Result<(), Error> {
         let _one = self.refreshing.lock().await;

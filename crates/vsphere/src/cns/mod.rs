@@ -35,15 +35,17 @@ use crate::wire::{Method, Service};
 use crate::xml::XmlError;
 use crate::xml::codec::Encode;
 
-/// The number of volumes or snapshots per page.
+/// The number of volumes per page.
 const PAGE: usize = 500;
+/// The number of snapshots per page: the limit that upstream's CSI driver uses.
+const SNAPSHOT_PAGE: usize = 128;
 
 /// Whether to request another page, after a page of `got` entries and `read` entries in total.
 /// Without a total, a page that is not full is the last one.
-fn has_next_page(got: usize, read: usize, total: Option<i64>) -> bool {
+fn has_next_page(page: usize, got: usize, read: usize, total: Option<i64>) -> bool {
     match total.and_then(|total| usize::try_from(total).ok()) {
         Some(total) => got > 0 && read < total,
-        None => got >= PAGE,
+        None => got >= page,
     }
 }
 
@@ -205,7 +207,7 @@ impl Client {
         let mut filter = filter.clone();
         let (mut found, mut seen, mut offset) = (Vec::new(), HashSet::new(), 0);
         loop {
-            filter.cursor = Some(Cursor::page_at(offset));
+            filter.cursor = Some(Cursor::page_at(offset, PAGE));
             let method = Method::read("CnsQueryVolume").on(Service::Vsan);
             let manager = MoRef::new(MANAGER.0, MANAGER.1);
             let page: QueryResult = self.call(method, &manager, &[("filter", &filter)]).await?;
@@ -214,7 +216,8 @@ impl Client {
             found.extend(new);
             offset += got;
             let is_new = found.len() > before;
-            if !is_new || !has_next_page(got, offset, page.cursor.and_then(|cursor| cursor.total)) {
+            let total = page.cursor.and_then(|cursor| cursor.total);
+            if !is_new || !has_next_page(PAGE, got, offset, total) {
                 return Ok(found);
             }
         }
@@ -279,7 +282,7 @@ impl Client {
         self.require_version(ApiVersion::V7_0U3, "7.0 Update 3", "list snapshots of volumes")?;
         let mut found: Vec<SnapshotEntry> = Vec::new();
         loop {
-            let cursor = Some(Cursor::page_at(found.len()));
+            let cursor = Some(Cursor::page_at(found.len(), SNAPSHOT_PAGE));
             let filter = SnapshotQueryFilter { specs: specs.to_vec(), cursor };
             let method = Method::read(NAME).on(Service::Vsan);
             let task = self
@@ -295,14 +298,15 @@ impl Client {
             let page = read.map_err(|source| self.cns_unreadable(NAME, source))?;
             let got = page.entries.len();
             // A page with the same first entry is the previous page again.
-            let is_new = match (page.entries.first(), found.len().checked_sub(PAGE)) {
+            let is_new = match (page.entries.first(), found.len().checked_sub(SNAPSHOT_PAGE)) {
                 (Some(first), Some(at)) => found.get(at) != Some(first),
                 _ => true,
             };
             if is_new {
                 found.extend(page.entries);
             }
-            if !is_new || !has_next_page(got, found.len(), page.cursor.and_then(|c| c.total)) {
+            let total = page.cursor.and_then(|cursor| cursor.total);
+            if !is_new || !has_next_page(SNAPSHOT_PAGE, got, found.len(), total) {
                 return Ok(found);
             }
         }
@@ -316,6 +320,7 @@ mod tests {
     /// Hand-made data: the simulator always reports the total.
     #[test]
     fn all_pages_are_read_with_and_without_a_total() {
+        let has_next_page = |got, read, total| has_next_page(PAGE, got, read, total);
         assert!(has_next_page(PAGE, PAGE, Some(750)), "the next page has the rest");
         assert!(!has_next_page(250, 750, Some(750)));
         assert!(has_next_page(PAGE, PAGE, None), "a full page may not be the last");

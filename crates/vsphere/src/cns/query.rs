@@ -20,10 +20,10 @@ data! {
 }
 
 impl Cursor {
-    /// The page that starts at `offset`.
-    pub(super) fn page_at(offset: usize) -> Self {
+    /// The page of up to `limit` entries that starts at `offset`.
+    pub(super) fn page_at(offset: usize, limit: usize) -> Self {
         let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
-        Self { offset: number(offset), limit: number(super::PAGE), total: None }
+        Self { offset: number(offset), limit: number(limit), total: None }
     }
 }
 
