@@ -17,6 +17,7 @@
 
 pub mod attach;
 pub mod attributes_class;
+pub mod capacity;
 pub mod cluster;
 pub mod conditions;
 pub mod context;
@@ -39,10 +40,12 @@ use std::sync::Arc;
 use kube::Client;
 use runtime::{lease::Mandate, tasks::Tasks};
 use snafu::{ResultExt, Snafu};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     attach::Attacher,
+    capacity::CapacityPublisher,
     cluster::{Change, Cluster, Gone},
     context::{Context, Shared},
     events::Events,
@@ -53,13 +56,16 @@ use self::{
     reclaim::Reclaimer,
     resize::Resizer,
     rpc::Calls,
+    snapshot::Snapshotter,
     writer::Writer,
 };
 pub use self::{
     context::{CapacitySettings, Settings},
     provision::topology::Options as TopologyOptions,
 };
-use crate::proto::csi::controller_server::Controller;
+use crate::proto::csi::{
+    controller_server::Controller, controller_service_capability::rpc::Type as Rpc,
+};
 
 #[derive(Debug, Snafu)]
 pub enum Error {
@@ -128,6 +134,8 @@ struct Loops {
     provisioner: Arc<Provisioner>,
     attacher: Arc<Attacher>,
     changes: Arc<ClaimChanges>,
+    contents: Arc<Queue>,
+    capacity_changed: Arc<Notify>,
     bound_claims: Arc<Queue>,
     claims: Arc<Queue>,
     volumes: Arc<Queue>,
@@ -142,6 +150,8 @@ impl Loops {
             attacher: Arc::new(Attacher::new(context.clone())),
             changes: Arc::new(ClaimChanges::new(context)),
             bound_claims: Arc::default(),
+            contents: Arc::default(),
+            capacity_changed: Arc::default(),
             claims: Arc::default(),
             volumes: Arc::default(),
             attachments: Arc::default(),
@@ -160,6 +170,15 @@ impl Loops {
         let changes = self.changes.clone();
         let resizing = self.bound_claims.clone().work(changes, concurrency, stop.clone());
         tasks.spawn("resize and modify", resizing);
+        let snapshotter = Arc::new(Snapshotter::new(self.context.clone()));
+        tasks.spawn("snapshot", self.contents.clone().work(snapshotter, concurrency, stop.clone()));
+        if let Some(settings) = self.context.settings.capacity.clone()
+            && self.context.capabilities.has(Rpc::GetCapacity)
+        {
+            let changed = self.capacity_changed.clone();
+            let publisher = CapacityPublisher::new(self.context.clone(), settings, changed);
+            tasks.spawn("capacity", publisher.run(stop.clone()));
+        }
         tasks
     }
 
@@ -176,7 +195,9 @@ impl Loops {
                 }
             }
             Change::Volume(volume) => {
-                self.provisioner.volume_seen(volume.name());
+                if self.provisioner.volume_seen(volume.name()) {
+                    self.capacity_changed.notify_one();
+                }
                 if reclaim::concerns(&volume, driver) {
                     self.volumes.add(volume.name());
                 }
@@ -195,6 +216,7 @@ impl Loops {
             }
             // Claims wait for their class.
             Change::Class(class) => {
+                self.capacity_changed.notify_one();
                 let of_class = self.context.cluster.claims.state_filter(|claim| {
                     claim.spec.storage_class_name.as_deref() == Some(class.as_str())
                         && provision::concerns(claim, driver)
@@ -202,8 +224,14 @@ impl Loops {
                 of_class.iter().for_each(|claim| self.claims.add(&provision::key(claim)));
             }
             Change::CsiNode(node) => {
+                self.capacity_changed.notify_one();
                 let waiting = self.attacher.registered(&node);
                 waiting.iter().for_each(|attachment| self.attachments.add(attachment));
+            }
+            Change::Content(content) => {
+                if snapshot::step(&content, driver) != snapshot::Step::Nothing {
+                    self.contents.add(content.name());
+                }
             }
             Change::Gone(gone) => self.forget(&gone),
         }
@@ -215,9 +243,11 @@ impl Loops {
                 self.context.writer.forget(claim.uid());
                 self.changes.forget(claim.uid());
             }
+            Gone::Content(content) => self.context.writer.forget(content.uid()),
             Gone::Volume(volume) => {
                 self.context.writer.forget(volume.uid());
                 self.provisioner.volume_seen(volume.name());
+                self.capacity_changed.notify_one();
             }
             Gone::Attachment(attachment) => {
                 self.context.writer.forget(attachment.uid());

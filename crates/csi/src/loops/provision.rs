@@ -93,9 +93,9 @@ impl Provisioner {
         Self { context, identity, state: Mutex::default() }
     }
 
-    /// A volume is in the view of the watches, or gone.
-    pub fn volume_seen(&self, name: &str) {
-        self.state().created.remove(name);
+    /// A volume is in the view of the watches, or gone. Returns whether this loop made it just now.
+    pub fn volume_seen(&self, name: &str) -> bool {
+        self.state().created.remove(name)
     }
 
     async fn provision(&self, key: &str) -> Next {

@@ -114,6 +114,15 @@ impl Writer {
         self.patch_status_with(&api, object, Patch::Merge(with_uid(object, patch))).await
     }
 
+    /// Changes a cluster-scoped custom resource, if nobody has changed it since.
+    pub async fn replace_fields_of<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        self.patch_with(&api, object, Patch::Merge(with_version(object, patch))).await
+    }
+
     /// Changes a namespaced object, if it is still the same.
     pub async fn patch_namespaced<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
     where
