@@ -52,7 +52,7 @@ use self::{
     model::{Claim, Metadata as _},
     modify::Modifier,
     provision::Provisioner,
-    queue::{Next, Queue, Reconcile},
+    queue::{ANY, Next, Queue, Reconcile},
     reclaim::Reclaimer,
     resize::Resizer,
     rpc::Calls,
@@ -188,10 +188,10 @@ impl Loops {
         match change {
             Change::Claim(claim) => {
                 if provision::concerns(&claim, driver) {
-                    self.claims.add(&provision::key(&claim));
+                    self.claims.add(&provision::key(&claim), claim.revision());
                 }
                 if ClaimChanges::concerns(&claim) {
-                    self.bound_claims.add(&claim.path());
+                    self.bound_claims.add(&claim.path(), claim.revision());
                 }
             }
             Change::Volume(volume) => {
@@ -199,19 +199,19 @@ impl Loops {
                     self.capacity_changed.notify_one();
                 }
                 if reclaim::concerns(&volume, driver) {
-                    self.volumes.add(volume.name());
+                    self.volumes.add(volume.name(), volume.revision());
                 }
                 if let Some(reference) = &volume.spec.claim_ref
                     && let Some(claim) =
                         self.context.cluster.claim(&reference.namespace, &reference.name)
                     && ClaimChanges::concerns(&claim)
                 {
-                    self.bound_claims.add(&claim.path());
+                    self.bound_claims.add(&claim.path(), ANY);
                 }
             }
             Change::Attachment(attachment) => {
                 if attach::step(&attachment, driver) != attach::Step::Nothing {
-                    self.attachments.add(attachment.name());
+                    self.attachments.add(attachment.name(), attachment.revision());
                 }
             }
             // Claims wait for their class.
@@ -221,16 +221,16 @@ impl Loops {
                     claim.spec.storage_class_name.as_deref() == Some(class.as_str())
                         && provision::concerns(claim, driver)
                 });
-                of_class.iter().for_each(|claim| self.claims.add(&provision::key(claim)));
+                of_class.iter().for_each(|claim| self.claims.add(&provision::key(claim), ANY));
             }
             Change::CsiNode(node) => {
                 self.capacity_changed.notify_one();
                 let waiting = self.attacher.registered(&node);
-                waiting.iter().for_each(|attachment| self.attachments.add(attachment));
+                waiting.iter().for_each(|attachment| self.attachments.add(attachment, ANY));
             }
             Change::Content(content) => {
                 if snapshot::step(&content, driver) != snapshot::Step::Nothing {
-                    self.contents.add(content.name());
+                    self.contents.add(content.name(), content.revision());
                 }
             }
             Change::Gone(gone) => self.forget(&gone),
@@ -253,7 +253,7 @@ impl Loops {
                 self.context.writer.forget(attachment.uid());
                 // Its volume may wait for the detach.
                 if let Some(volume) = &attachment.spec.source.persistent_volume_name {
-                    self.volumes.add(volume);
+                    self.volumes.add(volume, ANY);
                 }
             }
         }
@@ -300,17 +300,24 @@ impl Reconcile for ClaimChanges {
         let is_current =
             || self.context.writer.is_current(&*claim) && self.context.writer.is_current(&*volume);
         if !is_current() {
-            return Next::OnChange;
+            return Next::Conflict;
         }
         let modified = self.modifier.modify(&claim, &volume).await;
-        // A write of the modification makes this view of the claim outdated: its change is queued.
+        // A write of the modification makes this view of the claim outdated.
         if !is_current() {
-            return modified;
+            return if modified == Next::OnChange { Next::Conflict } else { modified };
         }
         match (modified, self.resizer.resize(&claim, &volume).await) {
             (Next::OnChange, resized) => resized,
             (modified, Next::OnChange) => modified,
             (_, resized) => resized,
         }
+    }
+
+    fn known_version(&self, path: &str) -> u64 {
+        let claim = path
+            .split_once('/')
+            .and_then(|(namespace, name)| self.context.cluster.claim(namespace, name));
+        claim.map_or(0, |claim| self.context.writer.known_version(&*claim))
     }
 }

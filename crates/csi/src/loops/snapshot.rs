@@ -270,7 +270,7 @@ impl Reconcile for Snapshotter {
     async fn reconcile(&self, name: &str) -> Next {
         let Some(content) = self.context.cluster.content(name) else { return Next::OnChange };
         if !self.context.writer.is_current(&*content) {
-            return Next::OnChange;
+            return Next::Conflict;
         }
         let step = step(&content, &self.context.settings.driver);
         let done = match &step {
@@ -285,6 +285,11 @@ impl Reconcile for Snapshotter {
             Err(Stopped::Write(error)) => after_failure(&error),
             Err(Stopped::Failed(status)) => self.failed(&content, &step, &status).await,
         }
+    }
+
+    fn known_version(&self, name: &str) -> u64 {
+        let content = self.context.cluster.content(name);
+        content.map_or(0, |content| self.context.writer.known_version(&*content))
     }
 }
 
