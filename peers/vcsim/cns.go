@@ -26,11 +26,12 @@ type volumes struct {
 	mu       sync.Mutex
 	attached map[string]ref                            // volume id to VM
 	clusters map[string][]cnstypes.CnsContainerCluster // volume id to the clusters that use it
+	policies map[string]string                         // volume id to its changed storage policy
 }
 
 func wrapCNS(s *Sim, reg *simulator.Registry) {
 	s.volumes = &volumes{CnsVolumeManager: reg.Get(cns.CnsVolumeManagerInstance).(*cnssim.CnsVolumeManager), sim: s,
-		attached: map[string]ref{}, clusters: map[string][]cnstypes.CnsContainerCluster{}}
+		attached: map[string]ref{}, clusters: map[string][]cnstypes.CnsContainerCluster{}, policies: map[string]string{}}
 	reg.Put(s.volumes)
 }
 
@@ -88,6 +89,9 @@ func (c *volumes) query(filter *cnstypes.CnsQueryFilter) []cnstypes.CnsVolume {
 	for _, v := range found {
 		v = clone(v)
 		v.Metadata.ContainerClusterArray = slices.Clone(c.clusters[v.VolumeId.Id])
+		if policy, changed := c.policies[v.VolumeId.Id]; changed {
+			v.StoragePolicyId = policy
+		}
 		if ds := c.sim.datastoreAt(v.DatastoreUrl); ds == nil || !ds.Summary.Accessible {
 			v.DatastoreAccessibilityStatus, v.HealthStatus = "notAccessible", "unknown"
 		}
@@ -154,10 +158,14 @@ func (c *volumes) create(ctx, vctx *simulator.Context, spec cnstypes.CnsVolumeCr
 	if !block {
 		return failed(cnstypes.CnsVolumeId{}, &types.NotSupported{})
 	}
+	if problem := c.sourceProblem(vctx, spec); problem != nil {
+		return failed(cnstypes.CnsVolumeId{}, problem)
+	}
 	if details.BackingDiskId == "" {
 		ds := c.choose(spec.Datastores, details.CapacityInMb<<20)
 		if ds == nil {
-			return failed(cnstypes.CnsVolumeId{}, &cnstypes.CnsFault{Reason: "no datastore has room for the volume and is accessible"})
+			return failed(cnstypes.CnsVolumeId{}, &cnstypes.CnsFault{Reason: "no datastore has room for the volume and is accessible",
+				MethodFault: types.MethodFault{FaultCause: &types.LocalizedMethodFault{Fault: &types.NoDiskSpace{}}}})
 		}
 		spec.Datastores = []ref{*ds}
 	} else if had := c.find(cnstypes.CnsVolumeId{Id: details.BackingDiskId}); had != nil {
@@ -238,6 +246,9 @@ func (c *volumes) CnsExtendVolume(ctx *simulator.Context, req *cnstypes.CnsExten
 		volume := c.find(spec.VolumeId)
 		if volume != nil && spec.CapacityInMb < volume.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb {
 			return failed(spec.VolumeId, &types.InvalidArgument{InvalidProperty: "capacityInMb"})
+		}
+		if volume != nil && len(c.snapshots(vctx, spec.VolumeId, nil)) > 0 {
+			return failed(spec.VolumeId, &cnstypes.CnsFault{Reason: "CNS: Failed to extend the disk: it has snapshots"})
 		}
 		body := c.CnsVolumeManager.CnsExtendVolume(ctx, &cnstypes.CnsExtendVolume{This: c.Reference(), ExtendSpecs: []cnstypes.CnsVolumeExtendSpec{spec}})
 		got := inner(vctx, spec.VolumeId, body.(*cnsmethods.CnsExtendVolumeBody).Res.Returnval)

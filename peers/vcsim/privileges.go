@@ -219,6 +219,10 @@ func (s *Sim) cnsNeeds(m *simulator.Method) (all []need) {
 		for _, spec := range b.ExtendSpecs {
 			volumes = append(volumes, spec.VolumeId)
 		}
+	case *cnstypes.CnsReconfigVolumePolicy:
+		for _, spec := range b.VolumePolicyReconfigSpecs {
+			volumes = append(volumes, spec.VolumeId)
+		}
 	case *cnstypes.CnsCreateSnapshots:
 		for _, spec := range b.SnapshotSpecs {
 			volumes = append(volumes, spec.VolumeId)

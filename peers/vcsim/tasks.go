@@ -19,7 +19,8 @@ import (
 )
 
 var cnsTasks = []string{"CnsCreateVolume", "CnsDeleteVolume", "CnsAttachVolume", "CnsDetachVolume", "CnsExtendVolume",
-	"CnsUpdateVolumeMetadata", "CnsQueryVolumeInfo", "CnsQueryAsync", "CnsCreateSnapshots", "CnsDeleteSnapshots", "CnsQuerySnapshots"}
+	"CnsUpdateVolumeMetadata", "CnsQueryVolumeInfo", "CnsQueryAsync", "CnsCreateSnapshots", "CnsDeleteSnapshots", "CnsQuerySnapshots",
+	"CnsReconfigVolumePolicy"}
 
 func answersWithTask(method string) bool {
 	return strings.HasSuffix(method, "_Task") || slices.Contains(cnsTasks, method)

@@ -1,1 +1,295 @@
 //! The Controller service: volumes and snapshots through CNS.
+//!
+//! ```text
+//!   request ──► validate ──► lock ──► record ──► CNS task ──► record ──► response
+//!                            │                     │
+//!                            volume, name          index, placement, attach queue: no extra calls
+//! ```
+//!
+//! A mutating call runs to its end even if the caller gives up: a task that was started must reach its record. The
+//! next call for the same object is `Aborted` until then.
+
+mod capabilities;
+mod capacity;
+mod clone;
+pub mod command;
+mod create;
+mod create_request;
+mod delete;
+mod expand;
+mod failure;
+mod list;
+mod locate;
+mod locks;
+mod modify;
+mod paging;
+mod parameters;
+mod placement;
+mod publish;
+mod size;
+mod snapshot_list;
+mod snapshots;
+mod unpublish;
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status};
+
+use self::locks::Locks;
+use crate::{
+    configuration::{Category, SnapshotLimits},
+    metrics::Metrics,
+    node_set::NodeSet,
+    proto::csi::{self, controller_server::Controller},
+    records::OperationRecords,
+    vcenters::Vcenters,
+};
+
+/// How long a call waits for a task: a little less than the timeout of the sidecars, so that the answer names the
+/// task.
+const TASK_TIMEOUT: Duration = Duration::from_secs(290);
+/// How many mutating calls run at the same time; further ones wait.
+const MAX_OPERATIONS: usize = 512;
+
+/// What the service needs of the configuration.
+#[derive(Clone, Debug)]
+pub struct ControllerSettings {
+    pub categories: Vec<Category>,
+    pub max_snapshots: SnapshotLimits,
+}
+
+/// The Controller service. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct ControllerService {
+    driver: Arc<Driver>,
+    metrics: Metrics,
+    operations: TaskTracker,
+    slots: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct Driver {
+    vcenters: Vcenters,
+    records: Arc<dyn OperationRecords>,
+    nodes: NodeSet,
+    settings: RwLock<Arc<ControllerSettings>>,
+    locks: Locks,
+}
+
+impl Driver {
+    fn settings(&self) -> Arc<ControllerSettings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ControllerService {
+    pub fn new(
+        vcenters: Vcenters,
+        records: Arc<dyn OperationRecords>,
+        nodes: NodeSet,
+        settings: ControllerSettings,
+        metrics: Metrics,
+    ) -> Self {
+        let settings = RwLock::new(Arc::new(settings));
+        let locks = Locks::default();
+        Self {
+            driver: Arc::new(Driver { vcenters, records, nodes, settings, locks }),
+            metrics,
+            operations: TaskTracker::new(),
+            slots: Arc::new(Semaphore::new(MAX_OPERATIONS)),
+        }
+    }
+
+    pub fn apply(&self, settings: ControllerSettings) {
+        *self.driver.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+
+    /// Waits until the operations in progress have ended.
+    pub async fn finish_operations(&self) {
+        self.operations.close();
+        self.operations.wait().await;
+    }
+
+    /// Runs a mutating call to its end, whatever the caller does.
+    async fn run<T, F>(&self, name: &'static str, call: F) -> Result<Response<T>, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
+    {
+        let (slots, timer) = (Arc::clone(&self.slots), self.metrics.rpc(name));
+        let running = self.operations.spawn(async move {
+            let Ok(_slot) = slots.acquire_owned().await else {
+                return Err(Status::unavailable("the driver is shutting down"));
+            };
+            let result = call.await;
+            log(name, &result);
+            timer.finish(&result);
+            result
+        });
+        match running.await {
+            Ok(result) => result.map(Response::new),
+            Err(_) => Err(Status::internal(format!("{name} ended unexpectedly; see the log"))),
+        }
+    }
+
+    /// Runs a call that only reads; it ends with the caller.
+    async fn read<T>(
+        &self,
+        name: &'static str,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<Response<T>, Status> {
+        let timer = self.metrics.rpc(name);
+        let result = call.await;
+        timer.finish(&result);
+        result.map(Response::new)
+    }
+}
+
+fn log<T>(name: &'static str, result: &Result<T, Status>) {
+    match result {
+        Ok(_) => tracing::info!(call = name, "done"),
+        Err(status) => {
+            tracing::warn!(call = name, code = ?status.code(), error = status.message(), "failed");
+        }
+    }
+}
+
+macro_rules! mutating {
+    ($service:ident, $name:literal, $call:path, $request:ident) => {{
+        let driver = Arc::clone(&$service.driver);
+        let request = $request.into_inner();
+        $service.run($name, async move { Ok($call(&driver, &request).await?) }).await
+    }};
+}
+
+macro_rules! reading {
+    ($service:ident, $name:literal, $call:path, $request:ident) => {{
+        let request = $request.into_inner();
+        $service.read($name, async { Ok($call(&$service.driver, &request).await?) }).await
+    }};
+}
+
+#[tonic::async_trait]
+impl Controller for ControllerService {
+    async fn create_volume(
+        &self,
+        request: Request<csi::CreateVolumeRequest>,
+    ) -> Result<Response<csi::CreateVolumeResponse>, Status> {
+        mutating!(self, "create-volume", create::create, request)
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<csi::DeleteVolumeRequest>,
+    ) -> Result<Response<csi::DeleteVolumeResponse>, Status> {
+        mutating!(self, "delete-volume", delete::delete, request)
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        request: Request<csi::ControllerPublishVolumeRequest>,
+    ) -> Result<Response<csi::ControllerPublishVolumeResponse>, Status> {
+        mutating!(self, "attach-volume", publish::publish, request)
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<csi::ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<csi::ControllerUnpublishVolumeResponse>, Status> {
+        mutating!(self, "detach-volume", unpublish::unpublish, request)
+    }
+
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<csi::ValidateVolumeCapabilitiesRequest>,
+    ) -> Result<Response<csi::ValidateVolumeCapabilitiesResponse>, Status> {
+        reading!(self, "validate-volume-capabilities", capabilities::validate, request)
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<csi::ListVolumesRequest>,
+    ) -> Result<Response<csi::ListVolumesResponse>, Status> {
+        reading!(self, "list-volume", list::list, request)
+    }
+
+    async fn get_capacity(
+        &self,
+        request: Request<csi::GetCapacityRequest>,
+    ) -> Result<Response<csi::GetCapacityResponse>, Status> {
+        reading!(self, "get-capacity", capacity::capacity, request)
+    }
+
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<csi::ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
+        Ok(Response::new(capabilities::controller()))
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<csi::CreateSnapshotRequest>,
+    ) -> Result<Response<csi::CreateSnapshotResponse>, Status> {
+        mutating!(self, "create-snapshot", snapshots::create, request)
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<csi::DeleteSnapshotRequest>,
+    ) -> Result<Response<csi::DeleteSnapshotResponse>, Status> {
+        mutating!(self, "delete-snapshot", snapshots::delete, request)
+    }
+
+    async fn list_snapshots(
+        &self,
+        request: Request<csi::ListSnapshotsRequest>,
+    ) -> Result<Response<csi::ListSnapshotsResponse>, Status> {
+        reading!(self, "list-snapshot", snapshot_list::list, request)
+    }
+
+    async fn get_snapshot(
+        &self,
+        request: Request<csi::GetSnapshotRequest>,
+    ) -> Result<Response<csi::GetSnapshotResponse>, Status> {
+        reading!(self, "get-snapshot", snapshot_list::get, request)
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<csi::ControllerExpandVolumeRequest>,
+    ) -> Result<Response<csi::ControllerExpandVolumeResponse>, Status> {
+        mutating!(self, "expand-volume", expand::expand, request)
+    }
+
+    async fn controller_get_volume(
+        &self,
+        request: Request<csi::ControllerGetVolumeRequest>,
+    ) -> Result<Response<csi::ControllerGetVolumeResponse>, Status> {
+        reading!(self, "get-volume", list::get, request)
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<csi::ControllerModifyVolumeRequest>,
+    ) -> Result<Response<csi::ControllerModifyVolumeResponse>, Status> {
+        mutating!(self, "modify-volume", modify::modify, request)
+    }
+}
+
+/// Makes an error with a `code` method the status of a call.
+macro_rules! status_of {
+    ($error:ty) => {
+        impl From<$error> for tonic::Status {
+            fn from(error: $error) -> Self {
+                Self::new(error.code(), runtime::error_chain::error_chain(&error))
+            }
+        }
+    };
+}
+use status_of;

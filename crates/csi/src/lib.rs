@@ -14,11 +14,22 @@
 //! through the socket.
 #![allow(clippy::result_large_err, reason = "tonic's Status is the error of every service")]
 
+pub mod cluster_id;
+pub mod configuration;
 pub mod controller;
+mod definitions;
 pub mod identity;
 pub mod loops;
+pub mod metrics;
 pub mod node;
+pub mod node_set;
+pub mod node_topology;
+pub mod node_watch;
 pub mod proto;
+pub mod records;
+pub mod server;
+pub mod site;
+pub mod vcenters;
 
 /// The name of the driver, the same as upstream's: existing volumes work with either driver.
 pub const DRIVER_NAME: &str = "csi.vsphere.vmware.com";

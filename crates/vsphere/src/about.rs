@@ -35,5 +35,7 @@ data! {
         session_manager: MoRef = "sessionManager",
         authorization_manager: MoRef = "authorizationManager",
         search_index: MoRef = "searchIndex",
+        /// Unset in documents of tests.
+        task_manager: Option<MoRef> = "taskManager",
     }
 }

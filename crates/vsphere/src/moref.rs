@@ -48,7 +48,7 @@ macro_rules! kinds {
 kinds! {
     VirtualMachine, HostSystem, ClusterComputeResource, ComputeResource, ResourcePool, VirtualApp, Folder, Datacenter,
     Datastore, StoragePod, Network, DistributedVirtualPortgroup, OpaqueNetwork, Task, SessionManager,
-    AuthorizationManager,
+    AuthorizationManager, TaskManager,
 }
 
 impl MoRef {

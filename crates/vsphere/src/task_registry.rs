@@ -24,6 +24,10 @@ wire_enum! {
 
 data! {
     pub struct TaskInfo {
+        /// The method, such as `CnsCreateVolume`.
+        name: Option<String> = "name",
+        /// The method in the form of vCenter's catalog, such as `com.vmware.cns.tasks.createvolume`.
+        description_id: Option<String> = "descriptionId",
         /// The object the task works on.
         entity: Option<MoRef> = "entity",
         entity_name: Option<String> = "entityName",

@@ -10,8 +10,8 @@ use tracing::debug;
 
 use crate::client::{Client, WeakClient, retry_pause};
 use crate::collector::calls::{ListView, View};
-use crate::collector::spec::PropertySpec;
-use crate::collector::{Change, Collector, managed};
+use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
+use crate::collector::{Change, Collector, managed, retrieve};
 use crate::error::Error;
 use crate::moref::MoRef;
 use crate::soap::{Fault, Value};
@@ -26,6 +26,10 @@ managed! {
         }
     }
 }
+
+/// With several tasks, the pause before a call: new tasks, and the ends of running ones, share it. A
+/// single task is never delayed.
+const GATHER: Duration = Duration::from_millis(50);
 
 /// How long the watcher keeps its filter while no caller waits.
 const FILTER_IDLE: Duration = Duration::from_secs(30);
@@ -52,6 +56,40 @@ impl Client {
     /// Waits for a task that was started earlier, for example by a process that has exited.
     pub fn resume_task(&self, reference: MoRef) -> Task {
         self.task("(resumed)", reference)
+    }
+}
+
+managed! {
+    struct TaskManager of TaskManager {
+        RECENT {
+            recent: Box<[MoRef]> = "recentTask",
+        }
+    }
+}
+
+impl Client {
+    /// The tasks in vCenter's list of recent tasks: all that run or wait, and some that ended.
+    pub async fn recent_tasks(&self) -> Result<Vec<TaskInfo>, Error> {
+        let Some(manager) = self.content()?.task_manager else { return Ok(Vec::new()) };
+        let spec = FilterSpec {
+            properties: vec![PropertySpec::new("TaskManager", TaskManager::RECENT.iter().copied())],
+            objects: vec![ObjectSpec::just(manager)],
+            skip_missing: false,
+        };
+        let found = retrieve::<TaskManager>(self, &spec, None).await?;
+        let recent: Vec<MoRef> =
+            found.into_iter().filter_map(|found| found.value?.recent).flatten().collect();
+        if recent.is_empty() {
+            return Ok(Vec::new());
+        }
+        let spec = FilterSpec {
+            properties: vec![PropertySpec::new("Task", TaskObject::INFO.iter().copied())],
+            objects: recent.into_iter().map(ObjectSpec::just).collect(),
+            // A task can leave the list between the two calls.
+            skip_missing: true,
+        };
+        let found = retrieve::<TaskObject>(self, &spec, None).await?;
+        Ok(found.into_iter().filter_map(|found| found.value?.info).collect())
     }
 }
 
@@ -201,6 +239,7 @@ async fn watch_with(
     let Some(list) = collector.list() else { return Ok(()) };
     let mut listed = TaskList::default();
     loop {
+        gather(waits).await;
         sync_list(client, waits, &list, &mut listed).await?;
         if waits.wanted().is_empty() {
             if wait_for_next_task(client, waits).await {
@@ -215,7 +254,10 @@ async fn watch_with(
             loop {
                 tokio::select! {
                     updates = &mut wait => break updates?,
-                    () = waits.added.notified() => sync_list(client, waits, &list, &mut listed).await?,
+                    () = waits.added.notified() => {
+                        gather(waits).await;
+                        sync_list(client, waits, &list, &mut listed).await?;
+                    }
                 }
             }
         };
@@ -237,6 +279,12 @@ async fn watch_with(
                 Change::Foreign => {}
             }
         }
+    }
+}
+
+async fn gather(waits: &TaskWaits) {
+    if waits.wanted().len() > 1 {
+        tokio::time::sleep(GATHER).await;
     }
 }
 

@@ -22,8 +22,8 @@ pub use self::query::{
 };
 pub use self::types::{
     AttachSpec, BackingDetails, ContainerCluster, CreateSpec, EntityMetadata, EntityReference,
-    ExtendSpec, FilePermission, KeyValue, PolicyProfile, SnapshotId, VolumeId, VolumeMetadata,
-    VolumeMetadataUpdate, VolumeSource,
+    ExtendSpec, FilePermission, KeyValue, PolicyChange, PolicyProfile, SnapshotId, VolumeId,
+    VolumeMetadata, VolumeMetadataUpdate, VolumeSource,
 };
 use crate::client::Client;
 use crate::error::Error;
@@ -160,6 +160,16 @@ impl Client {
 
     pub async fn extend_volumes(&self, specs: &[ExtendSpec]) -> Result<VolumeTask<Done>, Error> {
         self.cns_task("CnsExtendVolume", &[("extendSpecs", &specs)]).await
+    }
+
+    /// Changes the storage policies of volumes.
+    pub async fn change_volume_policies(
+        &self,
+        changes: &[PolicyChange],
+    ) -> Result<VolumeTask<Done>, Error> {
+        self.require_version(ApiVersion::V7_0, "7.0", "change the storage policy of volumes")?;
+        let args: &[(&str, &dyn Encode)] = &[("volumePolicyReconfigSpecs", &changes)];
+        self.cns_task("CnsReconfigVolumePolicy", args).await
     }
 
     /// Changes the metadata that vCenter shows for volumes.

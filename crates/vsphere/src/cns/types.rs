@@ -311,6 +311,15 @@ data! {
     }
 }
 
+data! {
+    /// A volume and its new storage policy.
+    #[derive(Eq)]
+    pub struct PolicyChange {
+        volume: VolumeId = "volumeId",
+        policy: PolicyProfile = "profile",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

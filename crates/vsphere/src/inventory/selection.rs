@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::model::{Datacenter, Folder, Object};
 use crate::collector::Change;
@@ -18,6 +19,7 @@ pub struct Selection {
     datacenters: Vec<String>,
     page: Option<i32>,
     options: Option<Vec<&'static str>>,
+    gather: Duration,
 }
 
 impl Selection {
@@ -87,6 +89,18 @@ impl Selection {
     pub fn paged(mut self, objects: i32) -> Self {
         self.page = Some(objects);
         self
+    }
+
+    /// Lets a watch wait this long after each update set before it asks for the next one. A burst of
+    /// changes then arrives in few calls. A change after a quiet time is not delayed.
+    #[must_use]
+    pub fn gathering(mut self, changes_for: Duration) -> Self {
+        self.gather = changes_for;
+        self
+    }
+
+    pub(super) fn gather(&self) -> Duration {
+        self.gather
     }
 
     fn with(mut self, kind: &'static str, groups: &[&[&'static str]]) -> Self {

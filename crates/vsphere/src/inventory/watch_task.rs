@@ -120,8 +120,10 @@ impl WatchTask {
         let tree = self.snapshot(collector).await?;
         self.publish_snapshot(tree);
         let mut check = self.start_check(true);
+        let mut not_before = Instant::now();
         loop {
-            let updates = self.wait(collector, &mut check).await?;
+            let updates = self.wait(collector, &mut check, not_before).await?;
+            not_before = Instant::now() + self.selection.gather();
             // Resets the counter only here. A vCenter that delivers a snapshot and then fails,
             // again and again, needs growing pauses.
             *failures = 0;
@@ -134,14 +136,19 @@ impl WatchTask {
         }
     }
 
-    /// Waits for the next changes. Meanwhile runs existence checks and reports their results.
+    /// Waits for the next changes, and asks for them at `not_before`. Meanwhile runs existence checks
+    /// and reports their results.
     async fn wait(
         &mut self,
         collector: &mut Collector,
         check: &mut Option<ExistenceCheck>,
+        not_before: Instant,
     ) -> Result<UpdateSet<Object>, Error> {
         let client = self.client.clone();
-        let wait = collector.wait::<Object>(&client);
+        let wait = async {
+            sleep_until(not_before).await;
+            collector.wait::<Object>(&client).await
+        };
         tokio::pin!(wait);
         loop {
             let next = self.next_check();

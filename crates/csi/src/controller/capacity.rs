@@ -1,0 +1,89 @@
+//! GetCapacity: the free space for volumes of a StorageClass in a topology segment.
+
+use std::collections::HashSet;
+
+use snafu::{ResultExt as _, Snafu};
+use tonic::Code;
+use vsphere::MoRef;
+
+use super::{
+    Driver,
+    capabilities::{self, CapabilityError},
+    failure::code_of,
+    parameters::{ParameterError, VolumeParameters},
+    placement::{self, Need},
+    status_of,
+};
+use crate::{
+    proto::csi::{GetCapacityRequest, GetCapacityResponse},
+    site::{Segments, Site},
+    vcenters::{PolicyError, Unavailable},
+};
+
+#[derive(Debug, Snafu)]
+pub(super) enum CapacityError {
+    #[snafu(transparent)]
+    Parameter { source: ParameterError },
+    #[snafu(transparent)]
+    Capability { source: CapabilityError },
+    #[snafu(display("cannot determine the capacity"))]
+    Vcenter { source: Unavailable },
+    #[snafu(display("cannot determine the capacity"))]
+    Policy { source: PolicyError },
+}
+
+impl CapacityError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Parameter { .. } | Self::Capability { .. } => Code::InvalidArgument,
+            Self::Vcenter { .. } => Code::Unavailable,
+            Self::Policy { source: PolicyError::Unknown { .. } } => Code::InvalidArgument,
+            Self::Policy { source: PolicyError::Read { source } } => code_of(source),
+        }
+    }
+}
+status_of!(CapacityError);
+
+pub(super) async fn capacity(
+    driver: &Driver,
+    request: &GetCapacityRequest,
+) -> Result<GetCapacityResponse, CapacityError> {
+    if !request.volume_capabilities.is_empty() {
+        capabilities::check(&request.volume_capabilities)?;
+    }
+    let parameters = VolumeParameters::read(&request.parameters)?;
+    let connections = driver.vcenters.all_live().context(VcenterSnafu)?;
+    let (settings, nodes) = (driver.settings(), driver.nodes.get());
+    let term: Segments =
+        request.accessible_topology.iter().flat_map(|topology| topology.segments.clone()).collect();
+    let need = Need {
+        terms: if term.is_empty() { Vec::new() } else { vec![term] },
+        datastore_url: parameters.datastore_url.as_deref(),
+        policy: parameters.policy.as_deref(),
+    };
+    let (mut total, mut largest) = (0_i64, 0_i64);
+    for connection in &connections {
+        let tags = connection.require_tags().context(VcenterSnafu)?;
+        let site = Site::of(connection, &tags, &settings.categories, &nodes);
+        let compatible: Option<HashSet<MoRef>> = match &parameters.policy {
+            Some(policy) => {
+                let id = connection.policies.id(policy).await.context(PolicySnafu)?;
+                let all = connection.policies.datastores(&id).await.context(PolicySnafu)?;
+                Some(HashSet::clone(&all))
+            }
+            None => None,
+        };
+        // No suitable datastore means no capacity, which is an answer.
+        let placed = placement::place(std::slice::from_ref(&site), &need, &[compatible]);
+        let chosen = placed.map(|placed| placed.datastores).unwrap_or_default();
+        for datastore in site.datastores.iter().filter(|d| chosen.contains(&d.reference)) {
+            total = total.saturating_add(datastore.free.max(0));
+            largest = largest.max(datastore.free);
+        }
+    }
+    Ok(GetCapacityResponse {
+        available_capacity: total,
+        maximum_volume_size: Some(largest),
+        minimum_volume_size: Some(super::size::MIB),
+    })
+}

@@ -1,0 +1,99 @@
+//! The temporary snapshot that a clone is made from.
+//!
+//! Its description names the clone, so that a repeated call finds it after a crash.
+
+use vsphere::cns::{
+    SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotId, SnapshotQuerySpec, VolumeId, VolumeSource,
+};
+
+use super::{
+    TASK_TIMEOUT,
+    create_request::Source,
+    failure::{self, CnsError},
+};
+use crate::vcenters::Connection;
+
+fn description(clone: &str) -> String {
+    format!("clone-{clone}")
+}
+
+/// Whether a snapshot is one of an unfinished clone.
+pub(super) fn is_temporary(description: Option<&str>) -> bool {
+    description.is_some_and(|text| text.starts_with("clone-"))
+}
+
+/// What a new volume is created from. A clone makes a snapshot of its source first.
+pub(super) async fn source(
+    connection: &Connection,
+    source: &Source,
+    clone: &str,
+    is_repeated: bool,
+) -> Result<VolumeSource, CnsError> {
+    let (volume, snapshot) = match source {
+        Source::Snapshot { volume, snapshot } => (volume, SnapshotId { id: snapshot.clone() }),
+        Source::Volume { volume } => {
+            (volume, snapshot(connection, volume, clone, is_repeated).await?)
+        }
+    };
+    Ok(VolumeSource { volume: VolumeId::from(volume.as_str()), snapshot })
+}
+
+/// The snapshot for this clone; it is made if it does not exist.
+async fn snapshot(
+    connection: &Connection,
+    volume: &str,
+    clone: &str,
+    is_repeated: bool,
+) -> Result<SnapshotId, CnsError> {
+    let what = || format!("make a snapshot of the volume {volume} to clone it");
+    // Tasks first: a task that ends after this has its snapshot in the list below.
+    let call = |source| CnsError::Call { what: what(), source };
+    let is_running =
+        is_repeated && failure::is_running(connection, "createsnapshot").await.map_err(call)?;
+    if let Some(existing) = find(connection, volume, clone).await?.into_iter().next() {
+        return Ok(existing);
+    }
+    if is_running {
+        return failure::UndecidedSnafu { what: what() }.fail();
+    }
+    let volume_id = VolumeId::from(volume);
+    let specs = [SnapshotCreateSpec { volume: volume_id, description: description(clone) }];
+    let started = connection.client.create_volume_snapshots(&specs).await;
+    let (_, made) = failure::finish(what, started).await?;
+    match made.snapshot {
+        Some(snapshot) => Ok(snapshot.id),
+        None => failure::NoResultSnafu { what: what() }.fail(),
+    }
+}
+
+/// Removes the snapshot of a finished clone.
+pub(super) async fn remove_snapshot(
+    connection: &Connection,
+    volume: &str,
+    clone: &str,
+) -> Result<(), CnsError> {
+    for snapshot in find(connection, volume, clone).await? {
+        let specs = [SnapshotDeleteSpec { volume: VolumeId::from(volume), snapshot }];
+        let what = || format!("remove the temporary snapshot of the volume {volume}");
+        let started = connection.client.delete_volume_snapshots(&specs).await;
+        failure::finish(what, started).await?;
+    }
+    Ok(())
+}
+
+async fn find(
+    connection: &Connection,
+    volume: &str,
+    clone: &str,
+) -> Result<Vec<SnapshotId>, CnsError> {
+    let specs = [SnapshotQuerySpec { volume: VolumeId::from(volume), snapshot: None }];
+    let entries = connection.client.query_volume_snapshots(&specs, TASK_TIMEOUT).await;
+    let entries = entries.map_err(|source| CnsError::Call {
+        what: format!("list the snapshots of the volume {volume}"),
+        source,
+    })?;
+    let wanted = description(clone);
+    let snapshots = entries.into_iter().filter_map(|entry| entry.snapshot);
+    let own = snapshots.filter(|snapshot| snapshot.description.as_deref() == Some(&wanted));
+    Ok(own.map(|snapshot| snapshot.id).collect())
+}

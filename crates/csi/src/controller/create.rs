@@ -1,0 +1,570 @@
+//! CreateVolume.
+//!
+//! ```text
+//!   record: none ──► index by name ──► none: place, record, CNS, record
+//!   record: success, volume exists ──► the same volume
+//!   record: in progress with a task ──► wait for that task
+//!   record: in progress without a task ──► the answer was lost: look for the volume and for running tasks
+//! ```
+
+use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use snafu::{ResultExt as _, Snafu};
+use tonic::Code;
+use vsphere::{
+    Error as VcenterError, FaultKind, MoRef,
+    cns::{
+        BackingDetails, ContainerCluster, CreateSpec, Created, EntityMetadata, EntityReference,
+        ExtendSpec, PolicyProfile, QueryFilter, VolumeId, VolumeMetadata, VolumeOutcome,
+        VolumeTask,
+    },
+};
+
+use super::{
+    Driver, TASK_TIMEOUT, capabilities, clone,
+    create_request::{RequestError, Source, WantedVolume},
+    failure::{self, CnsError, code_of},
+    locate::{self, LocateError},
+    locks::Busy,
+    placement::{self, Need, PlacementError},
+    size::{self, MIB},
+    status_of,
+};
+use crate::{
+    proto::csi::{CreateVolumeRequest, CreateVolumeResponse, Topology, Volume},
+    records::{Operation, OperationState, RecordError},
+    site::Site,
+    vcenters::{Connection, KnownVolume, PolicyError, Unavailable},
+};
+
+/// A task that ends within this time is recorded with its result, in one write. Others are recorded first.
+const QUICK: Duration = Duration::from_secs(1);
+/// How long a lost call can take to appear among vCenter's tasks.
+const LOST_CALL: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Snafu)]
+pub(super) enum CreateError {
+    #[snafu(transparent)]
+    Request { source: RequestError },
+    #[snafu(transparent)]
+    Busy { source: Busy },
+    #[snafu(transparent)]
+    Record { source: RecordError },
+    #[snafu(display("cannot create the volume {name}"))]
+    Vcenter { name: String, source: Unavailable },
+    #[snafu(display("cannot create the volume {name}"))]
+    Placement { name: String, source: PlacementError },
+    #[snafu(display("cannot create the volume {name}"))]
+    Policy { name: String, source: PolicyError },
+    #[snafu(display("cannot create the volume {name}"))]
+    Cns { name: String, source: CnsError },
+    #[snafu(display("cannot create the volume {name} from {origin}"))]
+    Source { name: String, origin: String, source: LocateError },
+    #[snafu(display(
+        "cannot create the volume {name} with {wanted_mib} MiB: its source {origin} has {source_mib} MiB, and a volume cannot be smaller than its source"
+    ))]
+    SmallerThanSource { name: String, origin: String, wanted_mib: i64, source_mib: i64 },
+    #[snafu(display(
+        "there is a volume {name} with {mib} MiB ({id}), which is not what the request asks for: {difference}. Delete it or choose another name"
+    ))]
+    Different { name: String, id: String, mib: i64, difference: String },
+    #[snafu(display(
+        "an earlier call to create the volume {name} got no answer, and vCenter may still work on it; repeat the call"
+    ))]
+    Undecided { name: String },
+    #[snafu(display("cannot find out what became of an earlier call to create the volume {name}"))]
+    Recover { name: String, source: VcenterError },
+}
+
+impl CreateError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Request { source } => source.code(),
+            Self::Busy { .. } => Code::Aborted,
+            Self::Record { source } => source.code(),
+            Self::Vcenter { .. } | Self::Undecided { .. } => Code::Unavailable,
+            Self::Placement { source, .. } => source.code(),
+            Self::Policy { source: PolicyError::Unknown { .. }, .. } => Code::InvalidArgument,
+            Self::Policy { source: PolicyError::Read { source }, .. }
+            | Self::Recover { source, .. } => code_of(source),
+            Self::Cns { source, .. } => source.code(),
+            Self::Source { source, .. } => source.code(),
+            Self::SmallerThanSource { .. } => Code::OutOfRange,
+            Self::Different { .. } => Code::AlreadyExists,
+        }
+    }
+}
+status_of!(CreateError);
+
+type Found = (Connection, Arc<KnownVolume>);
+
+pub(super) async fn create(
+    driver: &Driver,
+    request: &CreateVolumeRequest,
+) -> Result<CreateVolumeResponse, CreateError> {
+    let has_topology = !driver.settings().categories.is_empty();
+    let wanted = WantedVolume::read(request, has_topology)?;
+    let _lock = driver.locks.lock(format!("the volume named {}", wanted.name))?;
+    let record = driver.records.find(&wanted.name).await?;
+    let found = find(driver, &wanted, record.as_ref()).await?;
+    let (connection, volume) = match found {
+        Some(found) => complete(driver, &wanted, record, found).await?,
+        None => {
+            let is_repeated =
+                record.is_some_and(|record| record.state == OperationState::InProgress);
+            make(driver, &wanted, is_repeated).await?
+        }
+    };
+    Ok(respond(driver, request, &connection, &volume))
+}
+
+/// The volume that an earlier call created, or is about to create.
+async fn find(
+    driver: &Driver,
+    wanted: &WantedVolume,
+    record: Option<&Operation>,
+) -> Result<Option<Found>, CreateError> {
+    let name = &wanted.name;
+    let connections = driver.vcenters.all().context(VcenterSnafu { name })?;
+    if let Some(record) = record {
+        let recorded = connections.iter().find(|c| *c.name == *record.vcenter);
+        // Upstream names the vCenter only if there are several.
+        let connection =
+            recorded.or_else(|| connections.first().filter(|_| connections.len() == 1));
+        if let Some(connection) = connection
+            && let Some(found) = follow_record(driver, wanted, record, connection).await?
+        {
+            return Ok(Some((connection.clone(), found)));
+        }
+    }
+    let foreign_changes = driver.records.foreign_changes();
+    for connection in connections {
+        let (client, cluster) = (&connection.client, connection.cluster_id());
+        let covered = connection.volumes.cover(foreign_changes, client, cluster).await;
+        covered.context(RecoverSnafu { name })?;
+        if let Some(volume) = connection.volumes.named(&wanted.cns_name) {
+            return Ok(Some((connection, volume)));
+        }
+    }
+    Ok(None)
+}
+
+async fn follow_record(
+    driver: &Driver,
+    wanted: &WantedVolume,
+    record: &Operation,
+    connection: &Connection,
+) -> Result<Option<Arc<KnownVolume>>, CreateError> {
+    let name = &wanted.name;
+    match (record.state, &record.volume_id, &record.task) {
+        (OperationState::Success, Some(id), _) => {
+            if let Some(known) = connection.volumes.get(id) {
+                return Ok(Some(known));
+            }
+            // Deleted, or registered by somebody else: CNS decides.
+            let ids = vec![VolumeId::from(id.as_str())];
+            let filter = QueryFilter { ids, ..QueryFilter::default() };
+            let found = connection.client.query_volumes(&filter).await;
+            let found = found.context(RecoverSnafu { name })?;
+            let found = found.into_iter().find(|volume| volume.id.id == *id);
+            Ok(found.map(|volume| connection.volumes.set(volume.into())))
+        }
+        (OperationState::InProgress, _, Some(task)) => {
+            let resumed = connection.client.resume_volume_task::<Created>(task.clone());
+            let outcomes = match resumed.wait(TASK_TIMEOUT).await {
+                Err(VcenterError::TaskLost { .. }) => {
+                    return recover(wanted, record, connection).await;
+                }
+                // The earlier attempt failed; this one starts again.
+                Err(VcenterError::TaskFailed { .. }) => return Ok(None),
+                other => other,
+            };
+            let outcomes = outcomes.map_err(|source| {
+                let what = format!("wait for the task that creates the volume {name}");
+                CreateError::Cns { name: name.clone(), source: CnsError::Call { what, source } }
+            })?;
+            let created = created(outcomes);
+            Ok(created.ok().map(|(id, datastore)| {
+                let record_mib = record.capacity_mib.unwrap_or(wanted.size_mib);
+                let mib = source_mib(driver, wanted).unwrap_or(record_mib);
+                remember(connection, wanted, &id, mib, datastore.as_ref())
+            }))
+        }
+        (OperationState::InProgress, _, None) => recover(wanted, record, connection).await,
+        _ => Ok(None),
+    }
+}
+
+/// After a call without an answer: the volume exists, or a task still creates it, or nothing happened.
+async fn recover(
+    wanted: &WantedVolume,
+    record: &Operation,
+    connection: &Connection,
+) -> Result<Option<Arc<KnownVolume>>, CreateError> {
+    let name = &wanted.name;
+    let age = Duration::try_from(Timestamp::now().duration_since(record.started));
+    let is_recent = age.is_ok_and(|age| age < LOST_CALL);
+    // Tasks first: a task that ends after this has its volume in the list below.
+    let is_creating = failure::is_running(connection, "createvolume").await;
+    let is_creating = is_creating.context(RecoverSnafu { name })?;
+    let filter = QueryFilter {
+        names: vec![wanted.cns_name.clone()],
+        clusters: vec![connection.cluster_id().to_owned()],
+        ..QueryFilter::default()
+    };
+    let found = connection.client.query_volumes(&filter).await.context(RecoverSnafu { name })?;
+    let found = found.into_iter().find(|volume| volume.name.as_deref() == Some(&wanted.cns_name));
+    match found {
+        Some(volume) => Ok(Some(connection.volumes.set(volume.into()))),
+        None if is_creating || is_recent => UndecidedSnafu { name }.fail(),
+        None => Ok(None),
+    }
+}
+
+/// Checks that the existing volume is the wanted one, and does what an interrupted call left undone.
+async fn complete(
+    driver: &Driver,
+    wanted: &WantedVolume,
+    record: Option<Operation>,
+    (connection, volume): Found,
+) -> Result<Found, CreateError> {
+    let different = |difference: &str| {
+        DifferentSnafu { name: &wanted.name, id: &*volume.id, mib: volume.capacity_mib, difference }
+            .fail()
+    };
+    let source = wanted.source.as_ref().map(Source::id);
+    if let Some(record) = &record
+        && record.source.is_some()
+        && record.source != source
+    {
+        return different("it was made from another source");
+    }
+    let is_unfinished = record.as_ref().is_none_or(|r| r.state != OperationState::Success);
+    let grows = wanted.source.is_some() && is_unfinished && volume.capacity_mib < wanted.size_mib;
+    if !grows && !size::fits(wanted.range.as_ref(), volume.capacity_mib) {
+        return different("its size differs");
+    }
+    if !is_unfinished || record.is_none() && wanted.source.is_none() {
+        return Ok((connection, volume));
+    }
+    let begun = Operation::begin(&wanted.name, &connection.name);
+    let operation = Operation { source, ..record.unwrap_or(begun) };
+    finish(driver, wanted, &connection, &volume, operation).await
+}
+
+/// Creates the volume. `is_repeated` if an earlier call got no answer.
+async fn make(
+    driver: &Driver,
+    wanted: &WantedVolume,
+    is_repeated: bool,
+) -> Result<Found, CreateError> {
+    let name = &wanted.name;
+    let (connection, mut spec) = plan(driver, wanted).await?;
+    let mut operation = Operation::begin(name, &connection.name);
+    operation.capacity_mib = Some(wanted.size_mib);
+    operation.source = wanted.source.as_ref().map(Source::id);
+    driver.records.store(&operation).await?;
+    if let Some(source) = &wanted.source {
+        let made = clone::source(&connection, source, name, is_repeated).await;
+        let source = made.context(CnsSnafu { name })?;
+        operation.snapshot_id = Some(source.snapshot.id.clone());
+        spec.source = Some(source);
+    }
+    let mib = spec.backing.capacity_mib();
+    let outcomes = start(driver, &connection, spec, &mut operation).await;
+    let result = match outcomes {
+        Ok(outcomes) => created(outcomes),
+        // vCenter knows nothing of the task any more: it may have ended well.
+        Err(VcenterError::TaskLost { .. }) => match recover(wanted, &operation, &connection).await?
+        {
+            Some(volume) => Ok((volume.id.to_string(), None)),
+            None => return UndecidedSnafu { name }.fail(),
+        },
+        Err(source) => Err(CnsError::Call { what: "create a disk".to_owned(), source }),
+    };
+    match result {
+        Ok((id, datastore)) => {
+            let volume = remember(&connection, wanted, &id, mib, datastore.as_ref());
+            finish(driver, wanted, &connection, &volume, operation).await
+        }
+        Err(error) => {
+            give_up(driver, &error, operation).await;
+            connection.policies.forget();
+            Err(CreateError::Cns { name: name.clone(), source: error })
+        }
+    }
+}
+
+/// The vCenter and the request to CNS, except for the source.
+async fn plan(
+    driver: &Driver,
+    wanted: &WantedVolume,
+) -> Result<(Connection, CreateSpec), CreateError> {
+    let name = &wanted.name;
+    let (connection, datastores, mib) = match &wanted.source {
+        Some(source) => {
+            // CNS copies within a datastore. The copy has the size of its source and grows afterwards.
+            let found = locate::volume(driver, source.volume()).await;
+            let (connection, origin) = found.context(SourceSnafu { name, origin: source.id() })?;
+            if wanted.size_mib < origin.capacity_mib {
+                if wanted.range.is_some_and(|range| range.required_bytes > 0) {
+                    let (wanted_mib, source_mib) = (wanted.size_mib, origin.capacity_mib);
+                    let origin = source.id();
+                    return SmallerThanSourceSnafu { name, origin, wanted_mib, source_mib }.fail();
+                }
+            }
+            let datastore = {
+                let view = connection.inventory().view();
+                let datastores = view.datastores();
+                let own =
+                    datastores.iter().find(|d| d.url.as_deref() == Some(&*origin.datastore_url));
+                own.map(|datastore| datastore.reference.clone())
+            };
+            (connection, datastore.into_iter().collect(), origin.capacity_mib)
+        }
+        None => {
+            let (connection, datastores) = place(driver, wanted).await?;
+            (connection, datastores, wanted.size_mib)
+        }
+    };
+    let policy = match &wanted.parameters.policy {
+        Some(policy) => {
+            let id = connection.policies.id(policy).await.context(PolicySnafu { name })?;
+            Some(PolicyProfile { id })
+        }
+        None => None,
+    };
+    let spec = CreateSpec {
+        name: wanted.cns_name.clone(),
+        id: None,
+        datastores,
+        metadata: metadata(&connection, wanted),
+        backing: BackingDetails::block(mib),
+        policy,
+        permissions: Vec::new(),
+        source: None,
+    };
+    Ok((connection, spec))
+}
+
+async fn place(
+    driver: &Driver,
+    wanted: &WantedVolume,
+) -> Result<(Connection, Vec<MoRef>), CreateError> {
+    let name = &wanted.name;
+    let connections = driver.vcenters.all_live().context(VcenterSnafu { name })?;
+    let (settings, nodes) = (driver.settings(), driver.nodes.get());
+    let (mut sites, mut compatible) = (Vec::new(), Vec::new());
+    for connection in &connections {
+        let tags = connection.require_tags().context(VcenterSnafu { name })?;
+        sites.push(Site::of(connection, &tags, &settings.categories, &nodes));
+        compatible.push(compatible_datastores(connection, wanted).await?);
+    }
+    let need = Need {
+        terms: wanted.terms.clone(),
+        datastore_url: wanted.parameters.datastore_url.as_deref(),
+        policy: wanted.parameters.policy.as_deref(),
+    };
+    let placed = placement::place(&sites, &need, &compatible).context(PlacementSnafu { name })?;
+    let connection = connections.get(placed.site).cloned();
+    let connection = connection.ok_or(PlacementError::NoHost).context(PlacementSnafu { name })?;
+    Ok((connection, placed.datastores))
+}
+
+/// The datastores that satisfy the policy. With several vCenters, one without the policy has none.
+async fn compatible_datastores(
+    connection: &Connection,
+    wanted: &WantedVolume,
+) -> Result<Option<HashSet<MoRef>>, CreateError> {
+    let name = &wanted.name;
+    let Some(policy) = &wanted.parameters.policy else { return Ok(None) };
+    let id = connection.policies.id(policy).await.context(PolicySnafu { name })?;
+    let datastores = connection.policies.datastores(&id).await.context(PolicySnafu { name })?;
+    Ok(Some(HashSet::clone(&datastores)))
+}
+
+fn metadata(connection: &Connection, wanted: &WantedVolume) -> VolumeMetadata {
+    let cluster_id = connection.cluster_id().to_owned();
+    let cluster = ContainerCluster {
+        kind: "KUBERNETES".to_owned(),
+        id: cluster_id.clone(),
+        user: connection.user.to_string(),
+        flavor: Some("VANILLA".to_owned()),
+        distribution: Some(connection.distribution().to_owned()).filter(|d| !d.is_empty()),
+        delete: None,
+    };
+    let entity = |kind: &str, name: &str, namespace: Option<&String>| EntityMetadata {
+        name: name.to_owned(),
+        labels: Vec::new(),
+        delete: None,
+        cluster: Some(cluster_id.clone()),
+        kind: Some(kind.to_owned()),
+        namespace: namespace.cloned(),
+        refers: Vec::new(),
+    };
+    let parameters = &wanted.parameters;
+    let mut entities = Vec::new();
+    if let Some(pv) = &parameters.pv_name {
+        entities.push(entity("PERSISTENT_VOLUME", pv, None));
+        if let Some(claim) = &parameters.pvc_name {
+            let namespace = parameters.pvc_namespace.as_ref();
+            let mut claim = entity("PERSISTENT_VOLUME_CLAIM", claim, namespace);
+            claim.refers = vec![EntityReference {
+                kind: "PERSISTENT_VOLUME".to_owned(),
+                name: pv.clone(),
+                namespace: None,
+                cluster: Some(cluster_id.clone()),
+            }];
+            entities.push(claim);
+        }
+    }
+    VolumeMetadata { cluster: Some(cluster.clone()), entities, clusters: vec![cluster] }
+}
+
+/// Calls CNS and waits. The task is recorded unless it ends quickly.
+async fn start(
+    driver: &Driver,
+    connection: &Connection,
+    spec: CreateSpec,
+    operation: &mut Operation,
+) -> Result<Vec<VolumeOutcome<Created>>, VcenterError> {
+    let task: VolumeTask<Created> = connection.client.create_volumes(vec![spec]).await?;
+    operation.task = Some(task.reference().clone());
+    let mut waiting = pin!(task.wait(TASK_TIMEOUT));
+    if let Ok(outcomes) = tokio::time::timeout(QUICK, &mut waiting).await
+        && !matches!(outcomes, Err(VcenterError::ShutDown { .. }))
+    {
+        return outcomes;
+    }
+    if let Err(error) = driver.records.store(operation).await {
+        // The first record still says that CNS was asked.
+        let error = runtime::error_chain::error_chain(&error);
+        tracing::warn!(volume = operation.name, error, "the task is not recorded");
+    }
+    waiting.await
+}
+
+/// The id and datastore of the new volume.
+fn created(outcomes: Vec<VolumeOutcome<Created>>) -> Result<(String, Option<MoRef>), CnsError> {
+    let what = || "create a disk".to_owned();
+    let Some(outcome) = outcomes.into_iter().next() else {
+        return failure::NoResultSnafu { what: what() }.fail();
+    };
+    match (outcome.result, outcome.volume) {
+        (Ok(created), Some(volume)) => Ok((volume.id, created.datastore)),
+        (Ok(_), None) => failure::NoResultSnafu { what: what() }.fail(),
+        (Err(fault), volume) => match (&fault.kind, volume) {
+            // An earlier call registered it.
+            (
+                FaultKind::CnsAlreadyRegistered { volume: Some(id) }
+                | FaultKind::CnsVolumeAlreadyExists { volume: Some(id) },
+                _,
+            ) => Ok((id.to_string(), None)),
+            _ => Err(CnsError::Refused { what: what(), source: Box::new(fault) }),
+        },
+    }
+}
+
+fn remember(
+    connection: &Connection,
+    wanted: &WantedVolume,
+    id: &str,
+    capacity_mib: i64,
+    datastore: Option<&MoRef>,
+) -> Arc<KnownVolume> {
+    let url = {
+        let view = connection.inventory().view();
+        let datastore = datastore.and_then(|reference| view.get(reference)?.as_datastore());
+        datastore.and_then(|datastore| datastore.url.clone())
+    };
+    connection.volumes.set(KnownVolume {
+        id: id.into(),
+        name: wanted.cns_name.as_str().into(),
+        capacity_mib,
+        datastore_url: url.unwrap_or_default(),
+        problem: None,
+        is_block: true,
+    })
+}
+
+/// The size that a copy has at first.
+fn source_mib(driver: &Driver, wanted: &WantedVolume) -> Option<i64> {
+    let source = wanted.source.as_ref()?;
+    let connections = driver.vcenters.all().ok()?;
+    let known = connections.iter().find_map(|c| c.volumes.get(source.volume()));
+    known.map(|volume| volume.capacity_mib)
+}
+
+/// Grows a copy, removes the snapshot of a clone and records the success.
+async fn finish(
+    driver: &Driver,
+    wanted: &WantedVolume,
+    connection: &Connection,
+    volume: &Arc<KnownVolume>,
+    mut operation: Operation,
+) -> Result<Found, CreateError> {
+    let name = &wanted.name;
+    let mut volume = Arc::clone(volume);
+    if wanted.source.is_some() && volume.capacity_mib < wanted.size_mib {
+        let id = VolumeId { id: volume.id.to_string() };
+        let specs = [ExtendSpec { volume: id, capacity_mib: wanted.size_mib }];
+        let grow = || format!("grow the new disk to {} MiB", wanted.size_mib);
+        let grown = failure::finish(grow, connection.client.extend_volumes(&specs).await).await;
+        grown.context(CnsSnafu { name })?;
+        let grown = KnownVolume { capacity_mib: wanted.size_mib, ..KnownVolume::clone(&volume) };
+        volume = connection.volumes.set(grown);
+    }
+    if let Some(Source::Volume { volume: source }) = &wanted.source {
+        clone::remove_snapshot(connection, source, name).await.context(CnsSnafu { name })?;
+    }
+    operation.state = OperationState::Success;
+    operation.volume_id = Some(volume.id.to_string());
+    operation.capacity_mib = Some(volume.capacity_mib);
+    driver.records.store(&operation).await?;
+    Ok((connection.clone(), volume))
+}
+
+/// Records a refusal. Without an answer, the record stays "in progress".
+async fn give_up(driver: &Driver, error: &CnsError, mut operation: Operation) {
+    let is_final = match error {
+        CnsError::Call { source, .. } => source.fault().is_some() || source.never_reached(),
+        CnsError::Refused { .. } => true,
+        CnsError::NoResult { .. } | CnsError::Undecided { .. } => false,
+    };
+    if is_final {
+        operation.state = OperationState::Error;
+        operation.error = Some(runtime::error_chain::error_chain(error));
+    }
+    if let Err(error) = driver.records.store(&operation).await {
+        let error = runtime::error_chain::error_chain(&error);
+        tracing::warn!(volume = operation.name, error, "the failure is not recorded");
+    }
+}
+
+fn respond(
+    driver: &Driver,
+    request: &CreateVolumeRequest,
+    connection: &Connection,
+    volume: &KnownVolume,
+) -> CreateVolumeResponse {
+    let settings = driver.settings();
+    let accessible_topology = if settings.categories.is_empty() {
+        Vec::new()
+    } else {
+        let (tags, nodes) = (connection.tags(), driver.nodes.get());
+        let site = Site::of(connection, &tags, &settings.categories, &nodes);
+        let datastore = site.datastore_at(&volume.datastore_url);
+        let segments = datastore.map(|d| site.segments_with(d)).unwrap_or_default();
+        segments.into_iter().map(|s| Topology { segments: s.into_iter().collect() }).collect()
+    };
+    CreateVolumeResponse {
+        volume: Some(Volume {
+            capacity_bytes: volume.capacity_mib * MIB,
+            volume_id: volume.id.to_string(),
+            volume_context: capabilities::volume_context(),
+            content_source: request.volume_content_source.clone(),
+            accessible_topology,
+        }),
+    }
+}

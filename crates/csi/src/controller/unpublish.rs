@@ -1,0 +1,186 @@
+//! ControllerUnpublishVolume: detaches a volume from the VM of a node, or from all.
+
+use std::sync::Arc;
+
+use snafu::{ResultExt as _, Snafu, ensure};
+use tonic::Code;
+use vsphere::{
+    BiosUuid, FaultKind,
+    inventory::{Lookup, Vm},
+};
+
+use super::{
+    Driver, TASK_TIMEOUT,
+    failure::{CnsError, code_of, is_volume_missing},
+    locate,
+    locks::Busy,
+    publish::VIEW_LAG,
+    status_of,
+};
+use crate::{
+    proto::csi::{ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse},
+    vcenters::{Connection, Refused, Unavailable},
+};
+
+#[derive(Debug, Snafu)]
+pub(super) enum UnpublishError {
+    #[snafu(display("the request has no volume id"))]
+    NoVolume,
+    #[snafu(transparent)]
+    Busy { source: Busy },
+    #[snafu(display("cannot detach the volume {volume}"))]
+    Vcenter { volume: String, source: Unavailable },
+    #[snafu(display("cannot find out whether the VM of the node {node} still exists"))]
+    Search { node: String, source: vsphere::Error },
+    #[snafu(display(
+        "the VM of the node {node} left the inventory, but vCenter does not confirm that it is gone: {why}. The volume {volume} stays attached until this is clear"
+    ))]
+    Hidden { volume: String, node: String, why: &'static str },
+    #[snafu(display(
+        "CNS does not know that the volume {volume} is attached to the VM {vm}, but the VM still has the disk; remove it in vCenter"
+    ))]
+    StillThere { volume: String, vm: String },
+    #[snafu(display("cannot detach the volume {volume} from the VM {vm}"))]
+    Cns { volume: String, vm: String, source: CnsError },
+}
+
+impl UnpublishError {
+    fn code(&self) -> Code {
+        match self {
+            Self::NoVolume => Code::InvalidArgument,
+            Self::Busy { .. } => Code::Aborted,
+            Self::Vcenter { .. } | Self::Hidden { .. } => Code::Unavailable,
+            Self::Search { source, .. } => code_of(source),
+            Self::StillThere { .. } => Code::FailedPrecondition,
+            Self::Cns { source, .. } => source.code(),
+        }
+    }
+}
+status_of!(UnpublishError);
+
+pub(super) async fn unpublish(
+    driver: &Driver,
+    request: &ControllerUnpublishVolumeRequest,
+) -> Result<ControllerUnpublishVolumeResponse, UnpublishError> {
+    let (volume, node) = (&request.volume_id, &request.node_id);
+    ensure!(!volume.is_empty(), NoVolumeSnafu);
+    let _lock = driver.locks.volume(volume)?;
+    let vms = if node.is_empty() {
+        all_holders(driver, volume)?
+    } else {
+        vms_of(driver, volume, node).await?
+    };
+    for (connection, vm) in vms {
+        detach(&connection, &vm, volume).await?;
+    }
+    Ok(ControllerUnpublishVolumeResponse {})
+}
+
+fn all_holders(
+    driver: &Driver,
+    volume: &str,
+) -> Result<Vec<(Connection, Arc<Vm>)>, UnpublishError> {
+    let connections = driver.vcenters.all_live().context(VcenterSnafu { volume })?;
+    let holders = connections.iter().flat_map(|connection| {
+        let vms = locate::holders(connection, volume);
+        vms.into_iter().map(|vm| (connection.clone(), vm))
+    });
+    Ok(holders.collect())
+}
+
+/// The VMs of the node. None if vCenter says that there is no such VM: a VM that is gone has no disks. Copies that
+/// share the uuid count only if they have the volume.
+async fn vms_of(
+    driver: &Driver,
+    volume: &str,
+    node: &str,
+) -> Result<Vec<(Connection, Arc<Vm>)>, UnpublishError> {
+    // No VM can have such an id.
+    let Ok(uuid) = node.parse::<BiosUuid>() else { return Ok(Vec::new()) };
+    let connections = driver.vcenters.all().context(VcenterSnafu { volume })?;
+    let mut departed = None;
+    for connection in &connections {
+        match connection.find_vm(uuid) {
+            Lookup::Found(vm) => return Ok(vec![(connection.clone(), vm)]),
+            Lookup::Several(vms) => {
+                let with = vms.into_iter().filter(|vm| locate::disk_on(vm, volume).is_some());
+                return Ok(with.map(|vm| (connection.clone(), vm)).collect());
+            }
+            Lookup::Departed(departure) => departed = Some(departure),
+            Lookup::Unseen => {}
+        }
+    }
+    for connection in &connections {
+        connection.require_live().context(VcenterSnafu { volume })?;
+    }
+    if let Some(departure) = departed {
+        use vsphere::inventory::Absence;
+        let why = match departure.absence {
+            Absence::Gone(_) => return Ok(Vec::new()),
+            Absence::Invisible { .. } => "the driver's vSphere user lost the permission to see it",
+            Absence::Elsewhere => "it was moved out of the configured datacenters",
+            Absence::Unreachable => "vCenter has not answered yet",
+        };
+        return HiddenSnafu { volume, node, why }.fail();
+    }
+    // Never seen by this process. It may be outside the configured datacenters.
+    for connection in connections {
+        let found = connection.client.find_by_bios_uuid(&[uuid]).await;
+        let found = found.context(SearchSnafu { node })?;
+        if let Some(vm) = found.into_iter().flatten().next() {
+            return Ok(vec![(connection, vm)]);
+        }
+    }
+    Ok(Vec::new())
+}
+
+async fn detach(connection: &Connection, vm: &Vm, volume: &str) -> Result<(), UnpublishError> {
+    let detached = connection.attachments.detach(&vm.reference, volume, TASK_TIMEOUT).await;
+    let title = locate::title(&connection.inventory().view(), vm);
+    let fault = match detached {
+        Ok(()) => return Ok(()),
+        Err(Refused::Volume(fault)) => fault,
+        Err(Refused::Call(source)) => match source.fault() {
+            Some(fault) if fault.proves_absence_of(&vm.reference) => return Ok(()),
+            _ => {
+                let source = CnsError::Call { what: "detach the disk".to_owned(), source };
+                return Err(UnpublishError::Cns { volume: volume.to_owned(), vm: title, source });
+            }
+        },
+    };
+    if fault.chain().any(|fault| fault.proves_absence_of(&vm.reference)) {
+        return Ok(());
+    }
+    let not_attached = is_volume_missing(&fault)
+        || fault.chain().any(|fault| matches!(fault.kind, FaultKind::NotFound));
+    if !not_attached {
+        let source = CnsError::Refused { what: "detach the disk".into(), source: Box::new(fault) };
+        return Err(UnpublishError::Cns { volume: volume.to_owned(), vm: title, source });
+    }
+    if is_gone_from(connection, vm, volume).await {
+        Ok(())
+    } else {
+        StillThereSnafu { volume, vm: title }.fail()
+    }
+}
+
+/// Whether the VM has no disk of the volume, as soon as the inventory is current.
+async fn is_gone_from(connection: &Connection, vm: &Vm, volume: &str) -> bool {
+    let mut events = connection.inventory().events();
+    let waiting = async {
+        loop {
+            let has_disk = {
+                let view = connection.inventory().view();
+                let now = view.get(&vm.reference).and_then(|object| object.as_vm());
+                now.is_some_and(|vm| locate::disk_on(vm, volume).is_some())
+            };
+            if !has_disk {
+                return true;
+            }
+            if events.next().await.is_none() {
+                return false;
+            }
+        }
+    };
+    tokio::time::timeout(VIEW_LAG, waiting).await.unwrap_or(false)
+}

@@ -1,0 +1,172 @@
+//! Operation records: what the driver asked CNS to do, written before it asks.
+//!
+//! CNS does not enforce unique names. A record makes "create the volume pvc-1" repeatable after a crash: the next
+//! attempt finds the task of the first one. The real store is Kubernetes (`kubernetes`); tests without a cluster use
+//! [`MemoryRecords`].
+
+mod kubernetes;
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use aws_lc_rs::digest;
+use jiff::Timestamp;
+use snafu::Snafu;
+use vsphere::MoRef;
+
+pub use self::kubernetes::{KubernetesRecords, install_definition};
+
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+pub enum RecordError {
+    #[snafu(display(
+        "cannot {what} the operation record {name}; without it a crash could create a volume twice"
+    ))]
+    Store {
+        what: &'static str,
+        name: String,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display("the operation records are not read yet"))]
+    NotReady,
+    #[snafu(display(
+        "another controller works on the same operation: its record {name} changed. Repeat the call"
+    ))]
+    Conflict { name: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationState {
+    /// CNS may have been asked. With a task, it certainly was.
+    InProgress,
+    Success,
+    /// CNS refused, for good.
+    Error,
+}
+
+/// One operation on CNS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// The record's name: for a volume that is created, its name.
+    pub name: String,
+    pub state: OperationState,
+    /// The vCenter that was asked.
+    pub vcenter: String,
+    pub task: Option<MoRef>,
+    pub started: Timestamp,
+    pub volume_id: Option<String>,
+    pub snapshot_id: Option<String>,
+    /// The size that was asked for.
+    pub capacity_mib: Option<i64>,
+    /// The volume or snapshot that the new volume is made from.
+    pub source: Option<String>,
+    pub error: Option<String>,
+}
+
+impl Operation {
+    /// An operation that CNS has not been asked for yet.
+    pub fn begin(name: &str, vcenter: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            state: OperationState::InProgress,
+            vcenter: vcenter.to_owned(),
+            task: None,
+            started: Timestamp::now(),
+            volume_id: None,
+            snapshot_id: None,
+            capacity_mib: None,
+            source: None,
+            error: None,
+        }
+    }
+}
+
+/// The store of operation records.
+#[tonic::async_trait]
+pub trait OperationRecords: Send + Sync + std::fmt::Debug {
+    async fn find(&self, name: &str) -> Result<Option<Operation>, RecordError>;
+
+    /// Creates or replaces the record. It is durable on return. Fails if another process changed it.
+    async fn store(&self, operation: &Operation) -> Result<(), RecordError>;
+
+    /// Removes the record. A missing record is fine.
+    async fn remove(&self, name: &str) -> Result<(), RecordError>;
+
+    /// Grows when another process may have written records. What this process remembers of the volumes is then
+    /// outdated.
+    fn foreign_changes(&self) -> u64 {
+        0
+    }
+}
+
+impl RecordError {
+    pub fn code(&self) -> tonic::Code {
+        match self {
+            Self::Store { .. } | Self::NotReady => tonic::Code::Unavailable,
+            Self::Conflict { .. } => tonic::Code::Aborted,
+        }
+    }
+}
+
+/// Records that end with the process.
+#[derive(Debug, Default)]
+pub struct MemoryRecords {
+    all: Mutex<HashMap<String, Operation>>,
+}
+
+impl MemoryRecords {
+    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<String, Operation>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[tonic::async_trait]
+impl OperationRecords for MemoryRecords {
+    async fn find(&self, name: &str) -> Result<Option<Operation>, RecordError> {
+        Ok(self.all().get(name).cloned())
+    }
+
+    async fn store(&self, operation: &Operation) -> Result<(), RecordError> {
+        self.all().insert(operation.name.clone(), operation.clone());
+        Ok(())
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), RecordError> {
+        self.all().remove(name);
+        Ok(())
+    }
+}
+
+/// The first half of the SHA-256 digest of a text, in hexadecimal digits.
+pub fn short_digest(text: &str) -> String {
+    let digest = digest::digest(&digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A text as the name of a Kubernetes object: itself if possible, as upstream names its records. Other names, such
+/// as those with capitals, get a digest so that two of them never share a record.
+pub fn object_name(text: &str) -> String {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    let valid = text.len() <= 253
+        && text.bytes().all(inner)
+        && ends.iter().all(|end| end.is_some_and(|b| b != b'-'));
+    if valid { text.to_owned() } else { format!("name-{}", short_digest(text)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_kubernetes_refuses_get_a_digest() {
+        let pv = "pvc-0d3c8a1e-2b1f-4c55-9f0e-3f8f3a1d2c4b";
+        assert_eq!(object_name(pv), pv);
+        let (one, two) = (object_name("Sanity-1"), object_name("sanity-1_"));
+        assert!(one.starts_with("name-") && two.starts_with("name-") && one != two);
+        assert_eq!(one, object_name("Sanity-1"), "the same name in every process");
+    }
+}

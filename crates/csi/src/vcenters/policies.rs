@@ -1,0 +1,92 @@
+//! The storage policies of one vCenter, cached.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use snafu::{ResultExt as _, Snafu};
+use tokio::time::Instant;
+use vsphere::{Client, MoRef};
+
+/// How long names and compatibility are trusted. A name that is not in the cache is looked up again at once.
+const FRESH_FOR: Duration = Duration::from_mins(5);
+/// An unknown name is looked up at most this often.
+const MIN_AGE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Snafu)]
+pub enum PolicyError {
+    #[snafu(display(
+        "there is no storage policy \"{name}\" in the vCenter {vcenter}; known policies: {known}. Create it, or give the vSphere user the privilege StorageProfile.View on the vCenter"
+    ))]
+    Unknown { vcenter: String, name: String, known: String },
+    #[snafu(display("cannot read the storage policies"))]
+    Read { source: vsphere::Error },
+}
+
+#[derive(Debug)]
+pub struct Policies {
+    client: Client,
+    names: tokio::sync::Mutex<Names>,
+    compatible: Mutex<HashMap<String, (Instant, Arc<HashSet<MoRef>>)>>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    read: Option<Instant>,
+    ids: HashMap<String, String>,
+}
+
+impl Policies {
+    pub fn new(client: Client) -> Self {
+        Self { client, names: tokio::sync::Mutex::default(), compatible: Mutex::default() }
+    }
+
+    /// The id of a policy. Also accepts an id.
+    pub async fn id(&self, name: &str) -> Result<String, PolicyError> {
+        let mut names = self.names.lock().await;
+        let age = names.read.map(|read| read.elapsed());
+        let known = names.ids.contains_key(name);
+        if age.is_none_or(|age| age >= FRESH_FOR || (!known && age >= MIN_AGE)) {
+            let policies = self.client.storage_policies().await.context(ReadSnafu)?;
+            names.ids = policies.into_iter().map(|policy| (policy.name, policy.id)).collect();
+            names.read = Some(Instant::now());
+        }
+        if let Some(id) = names.ids.get(name) {
+            return Ok(id.clone());
+        }
+        if names.ids.values().any(|id| id == name) {
+            return Ok(name.to_owned());
+        }
+        let mut known: Vec<&str> = names.ids.keys().map(String::as_str).collect();
+        known.sort_unstable();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        UnknownSnafu { vcenter: self.client.address(), name, known }.fail()
+    }
+
+    /// The datastores that satisfy a policy.
+    pub async fn datastores(&self, policy: &str) -> Result<Arc<HashSet<MoRef>>, PolicyError> {
+        if let Some((read, known)) = self.compatible().get(policy)
+            && read.elapsed() < FRESH_FOR
+        {
+            return Ok(Arc::clone(known));
+        }
+        let checked = self.client.compatible_datastores(policy, &[]).await.context(ReadSnafu)?;
+        let compatible = checked.into_iter().filter(vsphere::pbm::Compatibility::is_compatible);
+        let compatible: Arc<HashSet<MoRef>> = Arc::new(compatible.map(|c| c.datastore).collect());
+        self.compatible().insert(policy.to_owned(), (Instant::now(), Arc::clone(&compatible)));
+        Ok(compatible)
+    }
+
+    /// Forgets what is known about compatibility, after CNS contradicted it.
+    pub fn forget(&self) {
+        self.compatible().clear();
+    }
+
+    fn compatible(
+        &self,
+    ) -> std::sync::MutexGuard<'_, HashMap<String, (Instant, Arc<HashSet<MoRef>>)>> {
+        self.compatible.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,104 @@
+//! csi-sanity, the conformance tests of the CSI project, against the controller on the vCenter simulator.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Stage, node};
+use csi::{
+    identity::IdentityService,
+    proto::csi::{
+        NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest,
+        NodeGetInfoResponse, controller_server::ControllerServer, identity_server::IdentityServer,
+        node_server,
+    },
+    server::Socket,
+};
+use runtime::build::BuildInfo;
+use testkit::{Inventory, Process, peer};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+/// The part of a node plugin that the controller's specs ask: which VM is the node.
+#[derive(Debug)]
+struct NodeInfo(String);
+
+macro_rules! not_here {
+    ($($method:ident: $request:ident => $response:ident;)*) => {
+        #[tonic::async_trait]
+        impl node_server::Node for NodeInfo {
+            async fn node_get_info(
+                &self,
+                _: Request<NodeGetInfoRequest>,
+            ) -> Result<Response<NodeGetInfoResponse>, Status> {
+                let node_id = self.0.clone();
+                Ok(Response::new(NodeGetInfoResponse { node_id, ..Default::default() }))
+            }
+
+            async fn node_get_capabilities(
+                &self,
+                _: Request<NodeGetCapabilitiesRequest>,
+            ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
+                Ok(Response::new(NodeGetCapabilitiesResponse::default()))
+            }
+
+            async fn node_unpublish_volume(
+                &self,
+                _: Request<csi::proto::csi::NodeUnpublishVolumeRequest>,
+            ) -> Result<Response<csi::proto::csi::NodeUnpublishVolumeResponse>, Status> {
+                // The specs of the controller clean up on the node too, where nothing happened.
+                Ok(Response::new(csi::proto::csi::NodeUnpublishVolumeResponse {}))
+            }
+
+            $(async fn $method(
+                &self,
+                _: Request<csi::proto::csi::$request>,
+            ) -> Result<Response<csi::proto::csi::$response>, Status> {
+                Err(Status::unimplemented("a test of the controller"))
+            })*
+        }
+    };
+}
+not_here! {
+    node_stage_volume: NodeStageVolumeRequest => NodeStageVolumeResponse;
+    node_unstage_volume: NodeUnstageVolumeRequest => NodeUnstageVolumeResponse;
+    node_publish_volume: NodePublishVolumeRequest => NodePublishVolumeResponse;
+    node_get_volume_stats: NodeGetVolumeStatsRequest => NodeGetVolumeStatsResponse;
+    node_expand_volume: NodeExpandVolumeRequest => NodeExpandVolumeResponse;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_controller_passes_every_spec_of_csi_sanity() {
+    let stage = Stage::with(Inventory::with_vms(3)).await;
+    let socket = Socket::bind(&stage.socket()).unwrap();
+    let identity = IdentityService::new(BuildInfo::new("vsphere-csi"), Arc::new(|| Ok(())));
+    let router = tonic::transport::Server::builder()
+        .add_service(IdentityServer::new(identity))
+        .add_service(ControllerServer::new(stage.service.clone()))
+        .add_service(node_server::NodeServer::new(NodeInfo(node(1))));
+    let (stop, mut serving) = (CancellationToken::new(), JoinSet::new());
+    serving.spawn(socket.serve(router, stop.clone()));
+
+    let folder = stage.workdir.path().to_owned();
+    let mutable =
+        stage.workdir.write("mutable.yaml", "storagePolicyName: vSAN Default Storage Policy\n");
+    let arguments = [
+        format!("--csi.endpoint=unix://{}", stage.socket().display()),
+        format!("--csi.mountdir={}/mount", folder.display()),
+        format!("--csi.stagingdir={}/staging", folder.display()),
+        format!("--csi.testvolumemutableparameters={}", mutable.unwrap().display()),
+        "--ginkgo.no-color".to_owned(),
+        "--ginkgo.skip=Node Service".to_owned(),
+    ];
+    let program = peer("csi-sanity");
+    let run = Process::spawn(&program, "csi-sanity", arguments, &[], &stage.workdir).unwrap();
+    let status = run.wait(300).await.expect("csi-sanity ends");
+    let output = run.output();
+    let ran = output.lines().find(|line| line.starts_with("Ran ")).unwrap_or("no result");
+    let summary = output.lines().find(|line| line.contains("Passed")).unwrap_or_default();
+    eprintln!("{ran}\n{summary}");
+    stop.cancel();
+    assert!(status.success(), "{output}");
+}

@@ -1,0 +1,158 @@
+//! Topology: nodes learn their segments from the controller, and several vCenters are one pool of storage.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{GIB, create_request, node};
+use csi::{
+    configuration::{Category, SnapshotLimits, VcenterSettings},
+    controller::{ControllerService, ControllerSettings},
+    metrics::Metrics,
+    node_set::NodeSet,
+    node_topology,
+    proto::csi::{
+        ControllerPublishVolumeRequest, CreateVolumeRequest, DeleteVolumeRequest,
+        ListVolumesRequest, Topology, TopologyRequirement, controller_server::Controller as _,
+    },
+    records::MemoryRecords,
+    vcenters::{SharedSettings, Supervisor, Vcenters},
+};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, PostParams},
+    core::gvk::GroupVersionKind,
+};
+use serde_json::json;
+use testkit::{ControlPlane, Inventory, Vcenter, Vm, eventually};
+use tokio::task::JoinSet;
+use tonic::{Code, Request};
+use vsphere::Trust;
+
+const ZONE: &str = "topology.csi.vmware.com/k8s-zone";
+
+fn zone(name: &str) -> Topology {
+    Topology { segments: [(ZONE.to_owned(), name.to_owned())].into() }
+}
+
+fn categories() -> Vec<Category> {
+    vec![Category { name: "k8s-zone".into(), label: ZONE.into() }]
+}
+
+/// Connects to vCenters. Keep the supervisor: dropping it disconnects.
+async fn connect(all: &[&Vcenter]) -> (Vcenters, Supervisor) {
+    let vcenters = Vcenters::default();
+    let mut supervisor = Supervisor::new(vcenters.clone());
+    let settings = all.iter().map(|vcenter| VcenterSettings {
+        name: vcenter.address().to_string().into(),
+        user: vcenter.user().to_owned(),
+        password: vcenter.password().into(),
+        trust: Trust::CaBundle(vcenter.ca_pem()),
+        datacenters: Vec::new(),
+    });
+    let shared = SharedSettings {
+        cluster_id: "topology".into(),
+        distribution: "".into(),
+        with_tags: true,
+        user_agent: "vsphere-csi/test".into(),
+        metrics: Metrics::default(),
+    };
+    supervisor.apply(&settings.collect::<Vec<_>>(), &shared);
+    eventually("the vCenters are connected", 60, async || {
+        vcenters.all_live().map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    (vcenters, supervisor)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volumes_are_created_in_the_vcenter_of_their_zone() {
+    let inventory = |tag: &'static str, vm: usize| {
+        let paths: &[&str] = &["/DC0"];
+        Inventory::small().vms([Vm::numbered("node", vm)]).category("k8s-zone", &[(tag, paths)])
+    };
+    let (one, two) = tokio::join!(
+        Vcenter::start(inventory("zone-1", 1)),
+        Vcenter::start(inventory("zone-2", 2))
+    );
+    let (vcenters, supervisor) = connect(&[&one, &two]).await;
+    let max_snapshots = SnapshotLimits { any: 3, vsan: None, vvol: None };
+    let settings = ControllerSettings { categories: categories(), max_snapshots };
+    let records = Arc::new(MemoryRecords::default());
+    let nodes = NodeSet::default();
+    let service = ControllerService::new(vcenters, records, nodes, settings, Metrics::default());
+    let create = |name: &str, at: &str| CreateVolumeRequest {
+        accessibility_requirements: Some(TopologyRequirement {
+            requisite: vec![zone("zone-1"), zone("zone-2")],
+            preferred: vec![zone(at)],
+        }),
+        ..create_request(name, GIB)
+    };
+    for (name, at, vcenter) in [("pvc-1", "zone-1", &one), ("pvc-2", "zone-2", &two)] {
+        vcenter.forget_calls().await;
+        let response = service.create_volume(Request::new(create(name, at))).await.unwrap();
+        let volume = response.into_inner().volume.unwrap();
+        assert_eq!(volume.accessible_topology, [zone(at)]);
+        assert_eq!(vcenter.calls().await.of("CnsCreateVolume"), 1);
+        let publish = |vm: usize| ControllerPublishVolumeRequest {
+            volume_id: volume.volume_id.clone(),
+            node_id: node(vm),
+            volume_capability: Some(common::mount()),
+            ..Default::default()
+        };
+        let (own, other) = if at == "zone-1" { (1, 2) } else { (2, 1) };
+        let away = service.controller_publish_volume(Request::new(publish(other))).await;
+        assert_eq!(away.unwrap_err().code(), Code::FailedPrecondition);
+        service.controller_publish_volume(Request::new(publish(own))).await.unwrap();
+    }
+    let listed = service.list_volumes(Request::new(ListVolumesRequest::default())).await.unwrap();
+    assert_eq!(listed.into_inner().entries.len(), 2, "volumes of both vCenters");
+    let unknown = DeleteVolumeRequest { volume_id: "no-such-volume".into(), ..Default::default() };
+    service.delete_volume(Request::new(unknown)).await.unwrap();
+    supervisor.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_get_the_topology_of_their_vm_and_a_missing_tag_is_named() {
+    let zones: &[(&str, &[&str])] = &[("zone-a", &["/DC0/host/cluster-a"])];
+    let vms = [
+        Vm { cluster: "cluster-a".into(), ..Vm::numbered("node", 1) },
+        Vm { cluster: "cluster-b".into(), ..Vm::numbered("node", 2) },
+    ];
+    let inventory = Inventory::small().vms(vms).category("k8s-zone", zones);
+    let (plane, vcenter) = tokio::join!(ControlPlane::start(), Vcenter::start(inventory));
+    let (vcenters, _supervisor) = connect(&[&vcenter]).await;
+    let client = plane.client();
+    node_topology::install_definition(&client).await.unwrap();
+    let kind = GroupVersionKind::gvk("cns.vmware.com", "v1alpha1", "CSINodeTopology");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "csinodetopologies");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(node_topology::follow(client, vcenters, Arc::new(categories)));
+    for number in [1, 2] {
+        let name = format!("node-{number}");
+        let object = DynamicObject::new(&name, &resource)
+            .data(json!({"spec": {"nodeID": name, "nodeuuid": node(number)}}));
+        eventually("the object is created", 20, async || {
+            api.create(&PostParams::default(), &object).await
+        })
+        .await;
+    }
+    let status = async |name: &str, wanted: &str| {
+        eventually("the topology is known", 30, async || {
+            let object = api.get(name).await.map_err(|error| error.to_string())?;
+            let status = object.data["status"].clone();
+            if status["status"] == wanted { Ok(status) } else { Err(status.to_string()) }
+        })
+        .await
+    };
+    let labels = status("node-1", "Success").await["topologyLabels"].clone();
+    assert_eq!(labels, json!([{"key": ZONE, "value": "zone-a"}]));
+    let error = status("node-2", "Error").await["errorMessage"].to_string();
+    assert!(error.contains("node-2") && error.contains("k8s-zone"), "{error}");
+    vcenter.attach_tag("k8s-zone", "zone-b", &["/DC0/host/cluster-b"]).await;
+    // vCenter does not report new tags: a change of a host makes the driver read them again.
+    vcenter.patch_host("/DC0/host/cluster-b/esx-b3", json!({"maintenance": true})).await;
+    status("node-2", "Success").await;
+}
