@@ -17,6 +17,7 @@
 
 pub mod attach;
 pub mod attributes_class;
+pub mod capacity;
 pub mod cluster;
 pub mod conditions;
 pub mod context;
@@ -39,27 +40,32 @@ use std::sync::Arc;
 use kube::Client;
 use runtime::{lease::Mandate, tasks::Tasks};
 use snafu::{ResultExt, Snafu};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     attach::Attacher,
+    capacity::CapacityPublisher,
     cluster::{Change, Cluster, Gone},
     context::{Context, Shared},
     events::Events,
     model::{Claim, Metadata as _},
     modify::Modifier,
     provision::Provisioner,
-    queue::{Next, Queue, Reconcile},
+    queue::{ANY, Next, Queue, Reconcile},
     reclaim::Reclaimer,
     resize::Resizer,
     rpc::Calls,
+    snapshot::Snapshotter,
     writer::Writer,
 };
 pub use self::{
     context::{CapacitySettings, Settings},
     provision::topology::Options as TopologyOptions,
 };
-use crate::proto::csi::controller_server::Controller;
+use crate::proto::csi::{
+    controller_server::Controller, controller_service_capability::rpc::Type as Rpc,
+};
 
 #[derive(Debug, Snafu)]
 pub enum Error {
@@ -128,6 +134,8 @@ struct Loops {
     provisioner: Arc<Provisioner>,
     attacher: Arc<Attacher>,
     changes: Arc<ClaimChanges>,
+    contents: Arc<Queue>,
+    capacity_changed: Arc<Notify>,
     bound_claims: Arc<Queue>,
     claims: Arc<Queue>,
     volumes: Arc<Queue>,
@@ -142,6 +150,8 @@ impl Loops {
             attacher: Arc::new(Attacher::new(context.clone())),
             changes: Arc::new(ClaimChanges::new(context)),
             bound_claims: Arc::default(),
+            contents: Arc::default(),
+            capacity_changed: Arc::default(),
             claims: Arc::default(),
             volumes: Arc::default(),
             attachments: Arc::default(),
@@ -160,6 +170,15 @@ impl Loops {
         let changes = self.changes.clone();
         let resizing = self.bound_claims.clone().work(changes, concurrency, stop.clone());
         tasks.spawn("resize and modify", resizing);
+        let snapshotter = Arc::new(Snapshotter::new(self.context.clone()));
+        tasks.spawn("snapshot", self.contents.clone().work(snapshotter, concurrency, stop.clone()));
+        if let Some(settings) = self.context.settings.capacity.clone()
+            && self.context.capabilities.has(Rpc::GetCapacity)
+        {
+            let changed = self.capacity_changed.clone();
+            let publisher = CapacityPublisher::new(self.context.clone(), settings, changed);
+            tasks.spawn("capacity", publisher.run(stop.clone()));
+        }
         tasks
     }
 
@@ -169,41 +188,50 @@ impl Loops {
         match change {
             Change::Claim(claim) => {
                 if provision::concerns(&claim, driver) {
-                    self.claims.add(&provision::key(&claim));
+                    self.claims.add(&provision::key(&claim), claim.revision());
                 }
                 if ClaimChanges::concerns(&claim) {
-                    self.bound_claims.add(&claim.path());
+                    self.bound_claims.add(&claim.path(), claim.revision());
                 }
             }
             Change::Volume(volume) => {
-                self.provisioner.volume_seen(volume.name());
+                if self.provisioner.volume_seen(volume.name()) {
+                    self.capacity_changed.notify_one();
+                }
                 if reclaim::concerns(&volume, driver) {
-                    self.volumes.add(volume.name());
+                    self.volumes.add(volume.name(), volume.revision());
                 }
                 if let Some(reference) = &volume.spec.claim_ref
                     && let Some(claim) =
                         self.context.cluster.claim(&reference.namespace, &reference.name)
                     && ClaimChanges::concerns(&claim)
                 {
-                    self.bound_claims.add(&claim.path());
+                    self.bound_claims.add(&claim.path(), ANY);
                 }
             }
             Change::Attachment(attachment) => {
                 if attach::step(&attachment, driver) != attach::Step::Nothing {
-                    self.attachments.add(attachment.name());
+                    self.attachments.add(attachment.name(), attachment.revision());
                 }
             }
             // Claims wait for their class.
             Change::Class(class) => {
+                self.capacity_changed.notify_one();
                 let of_class = self.context.cluster.claims.state_filter(|claim| {
                     claim.spec.storage_class_name.as_deref() == Some(class.as_str())
                         && provision::concerns(claim, driver)
                 });
-                of_class.iter().for_each(|claim| self.claims.add(&provision::key(claim)));
+                of_class.iter().for_each(|claim| self.claims.add(&provision::key(claim), ANY));
             }
             Change::CsiNode(node) => {
+                self.capacity_changed.notify_one();
                 let waiting = self.attacher.registered(&node);
-                waiting.iter().for_each(|attachment| self.attachments.add(attachment));
+                waiting.iter().for_each(|attachment| self.attachments.add(attachment, ANY));
+            }
+            Change::Content(content) => {
+                if snapshot::step(&content, driver) != snapshot::Step::Nothing {
+                    self.contents.add(content.name(), content.revision());
+                }
             }
             Change::Gone(gone) => self.forget(&gone),
         }
@@ -215,15 +243,17 @@ impl Loops {
                 self.context.writer.forget(claim.uid());
                 self.changes.forget(claim.uid());
             }
+            Gone::Content(content) => self.context.writer.forget(content.uid()),
             Gone::Volume(volume) => {
                 self.context.writer.forget(volume.uid());
                 self.provisioner.volume_seen(volume.name());
+                self.capacity_changed.notify_one();
             }
             Gone::Attachment(attachment) => {
                 self.context.writer.forget(attachment.uid());
                 // Its volume may wait for the detach.
                 if let Some(volume) = &attachment.spec.source.persistent_volume_name {
-                    self.volumes.add(volume);
+                    self.volumes.add(volume, ANY);
                 }
             }
         }
@@ -270,17 +300,24 @@ impl Reconcile for ClaimChanges {
         let is_current =
             || self.context.writer.is_current(&*claim) && self.context.writer.is_current(&*volume);
         if !is_current() {
-            return Next::OnChange;
+            return Next::Conflict;
         }
         let modified = self.modifier.modify(&claim, &volume).await;
-        // A write of the modification makes this view of the claim outdated: its change is queued.
+        // A write of the modification makes this view of the claim outdated.
         if !is_current() {
-            return modified;
+            return if modified == Next::OnChange { Next::Conflict } else { modified };
         }
         match (modified, self.resizer.resize(&claim, &volume).await) {
             (Next::OnChange, resized) => resized,
             (modified, Next::OnChange) => modified,
             (_, resized) => resized,
         }
+    }
+
+    fn known_version(&self, path: &str) -> u64 {
+        let claim = path
+            .split_once('/')
+            .and_then(|(namespace, name)| self.context.cluster.claim(namespace, name));
+        claim.map_or(0, |claim| self.context.writer.known_version(&*claim))
     }
 }

@@ -295,13 +295,18 @@ impl Reconcile for Attacher {
             return Next::OnChange;
         };
         if !self.context.writer.is_current(&*attachment) {
-            return Next::OnChange;
+            return Next::Conflict;
         }
         match step(&attachment, &self.context.settings.driver) {
             Step::Nothing => Next::OnChange,
             Step::Attach => self.attach(&attachment).await,
             Step::Detach => self.detach(&attachment).await,
         }
+    }
+
+    fn known_version(&self, name: &str) -> u64 {
+        let attachment = self.context.cluster.attachment(name);
+        attachment.map_or(0, |attachment| self.context.writer.known_version(&*attachment))
     }
 }
 

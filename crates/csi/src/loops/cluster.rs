@@ -14,7 +14,10 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::model::{Attachment, Claim, CsiNode, Metadata, Node, Volume, trim};
+use super::{
+    model::{Attachment, Claim, CsiNode, Metadata, Node, Volume, trim},
+    snapshot::objects::{Content, GROUP},
+};
 
 const PAGE: u32 = 500;
 
@@ -27,6 +30,7 @@ pub enum Change {
     Class(String),
     /// A driver was registered on this node, or removed.
     CsiNode(String),
+    Content(Arc<Content>),
     /// An object is gone.
     Gone(Gone),
 }
@@ -36,6 +40,7 @@ pub enum Gone {
     Claim(Arc<Claim>),
     Volume(Arc<Volume>),
     Attachment(Arc<Attachment>),
+    Content(Arc<Content>),
 }
 
 /// Read access to the watched objects.
@@ -47,6 +52,8 @@ pub struct Cluster {
     pub attachments: Store<Attachment>,
     pub csi_nodes: Store<CsiNode>,
     pub nodes: Store<Node>,
+    /// Only in a cluster with snapshots.
+    pub contents: Store<Content>,
 }
 
 /// The tasks that keep a [`Cluster`] current.
@@ -57,6 +64,7 @@ pub struct Watches {
     attachments: StoreWriter<Attachment>,
     csi_nodes: StoreWriter<CsiNode>,
     nodes: StoreWriter<Node>,
+    contents: StoreWriter<Content>,
     driver: String,
     topology: bool,
 }
@@ -68,7 +76,8 @@ impl Cluster {
             (reflector::store(), reflector::store(), reflector::store());
         let ((attachments, w4), (csi_nodes, w5), (nodes, w6)) =
             (reflector::store(), reflector::store(), reflector::store());
-        let cluster = Self { claims, volumes, classes, attachments, csi_nodes, nodes };
+        let (contents, w7) = reflector::store();
+        let cluster = Self { claims, volumes, classes, attachments, csi_nodes, nodes, contents };
         let watches = Watches {
             claims: w1,
             volumes: w2,
@@ -76,6 +85,7 @@ impl Cluster {
             attachments: w4,
             csi_nodes: w5,
             nodes: w6,
+            contents: w7,
             driver: driver.into(),
             topology,
         };
@@ -112,6 +122,10 @@ impl Cluster {
         self.classes.get(&ObjectRef::new(name))
     }
 
+    pub fn content(&self, name: &str) -> Option<Arc<Content>> {
+        self.contents.get(&ObjectRef::new(name))
+    }
+
     pub fn attachment(&self, name: &str) -> Option<Arc<Attachment>> {
         self.attachments.get(&ObjectRef::new(name))
     }
@@ -127,8 +141,17 @@ impl Cluster {
 impl Watches {
     /// Watches until dropped; calls `changed` for every change, after the stores have it.
     pub async fn run(self, client: Client, changed: impl Fn(Change) + Clone + Send + Sync) {
-        let Self { claims, volumes, classes, attachments, csi_nodes, nodes, driver, topology } =
-            self;
+        let Self {
+            claims,
+            volumes,
+            classes,
+            attachments,
+            csi_nodes,
+            nodes,
+            contents,
+            driver,
+            topology,
+        } = self;
         let keep_claim = |claim: &mut Claim| trim(&mut claim.metadata);
         let keep_attachment = |attachment: &mut Attachment| trim(&mut attachment.metadata);
         let ours = driver.clone();
@@ -206,6 +229,16 @@ impl Watches {
                 &changed
             ),
             node_watch,
+            drain(
+                watch(
+                    client.clone(),
+                    contents,
+                    |content: &mut Content| trim(&mut content.metadata),
+                    |content| Some(Change::Content(content)),
+                    |content| Some(Change::Gone(Gone::Content(content))),
+                ),
+                &changed
+            ),
         );
     }
 }
@@ -246,6 +279,11 @@ where
             }
             Ok(watcher::Event::Apply(object)) => applied(Arc::new(object)).into_iter().collect(),
             Ok(watcher::Event::Delete(object)) => deleted(Arc::new(object)).into_iter().collect(),
+            // A cluster without snapshots does not serve their kinds. They can come later.
+            Err(error) if K::group(&()) == GROUP => {
+                tracing::debug!(%error, "cannot watch the contents of snapshots");
+                Vec::new()
+            }
             Err(error) => {
                 let plural = K::plural(&());
                 tracing::warn!(%error, "cannot watch the {plural}");

@@ -257,6 +257,8 @@ pub trait Metadata {
     fn has_finalizer(&self, finalizer: &str) -> bool;
     fn is_deleting(&self) -> bool;
     fn uid(&self) -> &str;
+    /// The resource version as a number; 0 if it is none.
+    fn revision(&self) -> u64;
 }
 
 impl<K: Resource> Metadata for K {
@@ -278,6 +280,10 @@ impl<K: Resource> Metadata for K {
 
     fn uid(&self) -> &str {
         text(self.meta().uid.as_ref())
+    }
+
+    fn revision(&self) -> u64 {
+        text(self.meta().resource_version.as_ref()).parse().unwrap_or_default()
     }
 }
 

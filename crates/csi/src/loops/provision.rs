@@ -93,9 +93,9 @@ impl Provisioner {
         Self { context, identity, state: Mutex::default() }
     }
 
-    /// A volume is in the view of the watches, or gone.
-    pub fn volume_seen(&self, name: &str) {
-        self.state().created.remove(name);
+    /// A volume is in the view of the watches, or gone. Returns whether this loop made it just now.
+    pub fn volume_seen(&self, name: &str) -> bool {
+        self.state().created.remove(name)
     }
 
     async fn provision(&self, key: &str) -> Next {
@@ -128,14 +128,19 @@ impl Provisioner {
         }
     }
 
+    /// The claim of a key, if it still exists.
+    fn claim(&self, key: &str) -> Option<Arc<Claim>> {
+        let mut parts = key.splitn(3, '/');
+        let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+        self.context.cluster.claim(namespace, name).filter(|claim| claim.uid() == uid)
+    }
+
     /// The claim of a key and its class, if a volume must be made now.
     fn due(&self, key: &str) -> Option<(Arc<Claim>, Arc<StorageClass>)> {
         let cluster = &self.context.cluster;
         let driver = &self.context.settings.driver;
-        let mut parts = key.splitn(3, '/');
-        let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
-        let claim = cluster.claim(namespace, name).filter(|claim| claim.uid() == uid)?;
-        if !request::is_requested(&claim, driver) || !self.context.writer.is_current(&*claim) {
+        let claim = self.claim(key)?;
+        if !request::is_requested(&claim, driver) {
             return None;
         }
         // A class that appears later queues its claims.
@@ -143,7 +148,7 @@ impl Provisioner {
         if class.provisioner != *driver || request::waits_for_consumer(&claim, &class) {
             return None;
         }
-        let volume = volume::name_for(uid);
+        let volume = volume::name_for(claim.uid());
         let exists = cluster.volume(&volume).is_some() || self.state().created.contains(&volume);
         (!exists).then_some((claim, class))
     }
@@ -385,16 +390,20 @@ fn checked(
 
 impl Reconcile for Provisioner {
     async fn reconcile(&self, key: &str) -> Next {
-        let mut parts = key.splitn(3, '/');
-        if let (Some(namespace), Some(name)) = (parts.next(), parts.next())
-            && let Some(claim) = self.context.cluster.claim(namespace, name)
-            && claim.is_deleting()
-            && claim.has_finalizer(CLONING_PROTECTION)
-            && self.context.writer.is_current(&*claim)
-        {
-            return self.release_clone_source(&claim).await;
+        if let Some(claim) = self.claim(key) {
+            if !self.context.writer.is_current(&*claim) {
+                return Next::Conflict;
+            }
+            if claim.is_deleting() && claim.has_finalizer(CLONING_PROTECTION) {
+                return self.release_clone_source(&claim).await;
+            }
         }
         self.provision(key).await
+    }
+
+    fn known_version(&self, key: &str) -> u64 {
+        let claim = self.claim(key);
+        claim.map_or(0, |claim| self.context.writer.known_version(&*claim))
     }
 }
 

@@ -39,7 +39,14 @@ pub enum Next {
 /// One loop: it brings the object of a key closer to its desired state.
 pub trait Reconcile: Send + Sync + 'static {
     fn reconcile(&self, key: &str) -> impl Future<Output = Next> + Send;
+
+    /// The newest version of the key's object that the loop has seen or written. A change up to this version is no
+    /// reason to work on the key before its back-off ends: it is most likely the report of the last failure.
+    fn known_version(&self, key: &str) -> u64;
 }
+
+/// The version of a change that always counts.
+pub const ANY: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub struct Queue {
@@ -53,7 +60,10 @@ struct State {
     ready: VecDeque<Arc<str>>,
     is_ready: HashSet<Arc<str>>,
     processing: HashSet<Arc<str>>,
-    dirty: HashSet<Arc<str>>,
+    /// Keys that changed while a worker processed them, with the version of the change.
+    dirty: HashMap<Arc<str>, u64>,
+    /// The versions that the loop knew when it began to wait for the back-off of a key.
+    known: HashMap<Arc<str>, u64>,
     delayed: BTreeSet<(Instant, Arc<str>)>,
     due: HashMap<Arc<str>, Instant>,
 }
@@ -66,11 +76,15 @@ impl Default for Queue {
 }
 
 impl Queue {
-    pub fn add(&self, key: &str) {
+    /// Adds a key because its object changed to this version.
+    pub fn add(&self, key: &str, version: u64) {
         let mut state = self.lock();
         if state.processing.contains(key) {
-            state.dirty.insert(key.into());
-        } else if !state.is_ready.contains(key) {
+            let newest = state.dirty.entry(key.into()).or_default();
+            *newest = version.max(*newest);
+        } else if !state.is_ready.contains(key)
+            && state.known.get(key).is_none_or(|known| version > *known)
+        {
             let key: Arc<str> = key.into();
             state.is_ready.insert(key.clone());
             state.ready.push_back(key);
@@ -100,6 +114,7 @@ impl Queue {
                 state.promote(Instant::now());
                 if let Some(key) = state.ready.pop_front() {
                     state.is_ready.remove(&key);
+                    state.known.remove(&key);
                     state.processing.insert(key.clone());
                     return key;
                 }
@@ -115,7 +130,7 @@ impl Queue {
         }
     }
 
-    fn done(&self, key: &Arc<str>, next: Next) {
+    fn done(&self, key: &Arc<str>, next: Next, known: u64) {
         match next {
             Next::OnChange => self.backoff.succeeded(key),
             Next::Conflict => self.add_at(key, Instant::now() + AFTER_CONFLICT),
@@ -125,13 +140,16 @@ impl Queue {
                 self.add_at(key, Instant::now() + pause);
             }
         }
-        let dirty = {
+        let changed = {
             let mut state = self.lock();
             state.processing.remove(key);
+            if matches!(next, Next::Retry | Next::After(_)) {
+                state.known.insert(key.clone(), known);
+            }
             state.dirty.remove(key)
         };
-        if dirty {
-            self.add(key);
+        if let Some(version) = changed {
+            self.add(key, version);
         }
     }
 
@@ -156,7 +174,7 @@ impl Queue {
                     let (queue, reconciler) = (self.clone(), reconciler.clone());
                     workers.spawn(async move {
                         let due = reconciler.reconcile(&key).await;
-                        queue.done(&key, due);
+                        queue.done(&key, due, reconciler.known_version(&key));
                         drop(permit);
                     });
                 }
@@ -180,7 +198,7 @@ impl State {
             let Some((_, key)) = self.delayed.pop_first() else { break };
             self.due.remove(&key);
             if self.processing.contains(&key) {
-                self.dirty.insert(key);
+                self.dirty.insert(key, ANY);
             } else if self.is_ready.insert(key.clone()) {
                 self.ready.push_back(key);
             }
@@ -211,6 +229,10 @@ mod tests {
             let calls = self.calls.fetch_add(1, Ordering::SeqCst);
             if key == "fails" && calls < 2 { Next::Retry } else { Next::OnChange }
         }
+
+        fn known_version(&self, _: &str) -> u64 {
+            7
+        }
     }
 
     async fn run(queue: &Arc<Queue>, concurrency: usize, for_: Duration) -> Arc<Counting> {
@@ -223,7 +245,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_added_many_times_is_processed_once() {
         let queue = Arc::new(Queue::default());
-        (0..5).for_each(|_| queue.add("a"));
+        (0..5).for_each(|_| queue.add("a", ANY));
         let counting = run(&queue, 10, Duration::from_secs(60)).await;
         assert_eq!(counting.calls.load(Ordering::SeqCst), 1);
     }
@@ -231,15 +253,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failed_key_is_retried_until_it_succeeds() {
         let queue = Arc::new(Queue::default());
-        queue.add("fails");
+        queue.add("fails", ANY);
         let counting = run(&queue, 10, Duration::from_secs(60)).await;
         assert_eq!(counting.calls.load(Ordering::SeqCst), 3);
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_report_of_a_failure_does_not_end_the_back_off() {
+        for (version, calls) in [(7, 1), (8, 2), (ANY, 2)] {
+            let queue = Arc::new(Queue::default());
+            queue.add("fails", ANY);
+            let adding = async {
+                // While it works, and while it waits.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                queue.add("fails", version.min(7));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                queue.add("fails", version);
+            };
+            let (counting, ()) = tokio::join!(run(&queue, 10, Duration::from_millis(300)), adding);
+            assert_eq!(counting.calls.load(Ordering::SeqCst), calls, "version {version}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_number_of_running_operations_is_bounded() {
         let queue = Arc::new(Queue::default());
-        (0..50).for_each(|n| queue.add(&n.to_string()));
+        (0..50).for_each(|n| queue.add(&n.to_string(), ANY));
         let counting = run(&queue, 7, Duration::from_secs(60)).await;
         assert_eq!(counting.calls.load(Ordering::SeqCst), 50);
         assert_eq!(counting.most.load(Ordering::SeqCst), 7);
@@ -248,11 +287,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_is_never_processed_twice_at_once() {
         let queue = Arc::new(Queue::default());
-        queue.add("a");
+        queue.add("a", ANY);
         let adding = async {
             for _ in 0..20 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                queue.add("a");
+                queue.add("a", ANY);
             }
         };
         let (counting, ()) = tokio::join!(run(&queue, 10, Duration::from_secs(1)), adding);

@@ -173,7 +173,7 @@ impl Reconcile for Reclaimer {
     async fn reconcile(&self, name: &str) -> Next {
         let Some(volume) = self.context.cluster.volume(name) else { return Next::OnChange };
         if !self.context.writer.is_current(&*volume) {
-            return Next::OnChange;
+            return Next::Conflict;
         }
         let attachment = self.context.cluster.attachment_of(name);
         let patch = match step(&volume, attachment.as_deref(), &self.context.settings.driver) {
@@ -187,6 +187,11 @@ impl Reconcile for Reclaimer {
             Ok(_) => Next::OnChange,
             Err(error) => after_failure(&error),
         }
+    }
+
+    fn known_version(&self, name: &str) -> u64 {
+        let volume = self.context.cluster.volume(name);
+        volume.map_or(0, |volume| self.context.writer.known_version(&*volume))
     }
 }
 

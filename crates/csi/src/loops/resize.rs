@@ -253,7 +253,9 @@ impl Resizer {
         };
         let object = ObjectReference::of(claim);
         self.context.events.normal(object, Source::Resizer, reason, text.into());
-        Next::OnChange
+        // The user can have requested more while this size was being made.
+        let is_enough = claim.spec.resources.requests.storage <= Some(size);
+        if is_enough { Next::OnChange } else { Next::Conflict }
     }
 
     async fn report(&self, claim: &Claim, volume: &Volume, target: Bytes, status: &Status) -> Next {

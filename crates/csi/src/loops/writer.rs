@@ -27,7 +27,7 @@ const FIELD_MANAGER: &str = "vsphere-csi";
 pub struct Writer {
     client: Client,
     mandate: Mandate,
-    /// The version of each object that a loop wrote, until the watch has delivered it.
+    /// The version of each object that a loop wrote, by uid, until the object is gone.
     written: Arc<Mutex<HashMap<String, u64>>>,
 }
 
@@ -43,15 +43,13 @@ impl Writer {
     /// Whether an object from a watch contains our last write to it. If it does not, the watch delivers a newer one
     /// soon, and a loop that worked on this one would repeat itself.
     pub fn is_current<K: Resource>(&self, object: &K) -> bool {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        match (written.get(object.uid()), version(object)) {
-            (Some(written), Some(seen)) if seen < *written => false,
-            (Some(_), _) => {
-                written.remove(object.uid());
-                true
-            }
-            (None, _) => true,
-        }
+        self.known_version(object) <= object.revision()
+    }
+
+    /// The newest version of the object that we have seen or written.
+    pub fn known_version<K: Resource>(&self, object: &K) -> u64 {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.get(object.uid()).copied().unwrap_or_default().max(object.revision())
     }
 
     /// Forgets an object that is gone.
@@ -60,10 +58,9 @@ impl Writer {
     }
 
     fn remember<K: Resource>(&self, object: &K) {
-        if let Some(version) = version(object) {
-            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-            written.insert(object.uid().into(), version);
-        }
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = written.entry(object.uid().into()).or_default();
+        *newest = object.revision().max(*newest);
     }
 
     pub async fn create<K>(&self, object: &K) -> Result<K, kube::Error>
@@ -112,6 +109,15 @@ impl Writer {
     {
         let api = Api::<K>::all(self.client.clone());
         self.patch_status_with(&api, object, Patch::Merge(with_uid(object, patch))).await
+    }
+
+    /// Changes a cluster-scoped custom resource, if nobody has changed it since.
+    pub async fn replace_fields_of<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        self.patch_with(&api, object, Patch::Merge(with_version(object, patch))).await
     }
 
     /// Changes a namespaced object, if it is still the same.
@@ -218,10 +224,6 @@ pub fn with_version<K: Resource>(object: &K, patch: Value) -> Value {
     patch["metadata"]["resourceVersion"] =
         object.meta().resource_version.clone().unwrap_or_default().into();
     patch
-}
-
-fn version<K: Resource>(object: &K) -> Option<u64> {
-    object.meta().resource_version.as_ref()?.parse().ok()
 }
 
 /// A strategic merge patch that adds a finalizer and leaves all others alone, even ones that this process has not

@@ -11,9 +11,13 @@ use crate::stage::{Stage, ZONE};
 
 async fn until_error(stage: &Stage, volume: &str, part: &str) {
     eventually("the attachment reports its error", 60, async || {
-        let found = stage.attachment_of(volume).await.and_then(|a| a.status);
-        let error = found.and_then(|status| status.attach_error).and_then(|error| error.message);
-        error.filter(|message| message.contains(part)).ok_or("no such error")
+        let attachment = stage.attachment_of(volume).await;
+        let status = attachment.as_ref().and_then(|a| a.status.as_ref());
+        let error = status.and_then(|s| s.attach_error.as_ref()).and_then(|e| e.message.as_ref());
+        if error.is_some_and(|message| message.contains(part)) {
+            return Ok(());
+        }
+        Err(format!("{attachment:?} {:#?}", stage.events_of("app").await))
     })
     .await;
 }

@@ -2,10 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod attach;
+mod capacity;
 mod changes;
+#[path = "../common/mod.rs"]
+mod common;
 mod driver;
 mod leaders;
 mod lifecycle;
 mod protection;
+mod simulator;
+mod snapshots;
 mod stage;
 mod zones;

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 use csi::{
     DRIVER_NAME,
     loops::{self, Settings, permissions::RULES},
+    proto::csi::controller_server::Controller,
 };
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -53,13 +54,18 @@ impl Run {
 impl Stage {
     /// Nodes `n-a`, `n-b` and `n-c`, one in each zone.
     pub(crate) async fn start() -> Self {
+        let stage = Self::without_nodes().await;
+        for zone in ["a", "b", "c"] {
+            stage.add_node(&format!("n-{zone}"), zone).await;
+        }
+        stage
+    }
+
+    pub(crate) async fn without_nodes() -> Self {
         let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
         let nodes = Nodes::start(&plane).await;
         let stage = Self { nodes, plane, driver: Driver::default() };
         stage.allow().await;
-        for zone in ["a", "b", "c"] {
-            stage.add_node(&format!("n-{zone}"), zone).await;
-        }
         let driver = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER_NAME},
             "spec": {"attachRequired": true, "podInfoOnMount": false, "storageCapacity": false},
@@ -76,12 +82,17 @@ impl Stage {
     }
 
     async fn add_node(&self, name: &str, zone: &str) {
+        self.register(name, ZONE, zone, &format!("vm-{name}")).await;
+    }
+
+    /// Adds a node on which the driver is registered.
+    pub(crate) async fn register(&self, name: &str, key: &str, zone: &str, node_id: &str) {
         let node = Node::named(name)
-            .label(ZONE, zone)
+            .label(key, zone)
             .annotation("volumes.kubernetes.io/controller-managed-attach-detach", "true");
         self.nodes.add(node).await;
         let driver = json!({"spec": {"drivers": [
-            {"name": DRIVER_NAME, "nodeID": format!("vm-{name}"), "topologyKeys": [ZONE]},
+            {"name": DRIVER_NAME, "nodeID": node_id, "topologyKeys": [key]},
         ]}});
         self.patch::<CSINode>(name, driver).await;
     }
@@ -120,10 +131,19 @@ impl Stage {
     }
 
     pub(crate) fn run_with(&self, settings: Settings, mandate: Mandate) -> Run {
+        self.run_on(Arc::new(self.driver.clone()), settings, mandate)
+    }
+
+    pub(crate) fn run_on(
+        &self,
+        controller: Arc<dyn Controller>,
+        settings: Settings,
+        mandate: Mandate,
+    ) -> Run {
         let client = self.plane.client_as(&User::service_account("kube-system", ACCOUNT));
-        let (driver, shutdown) = (Arc::new(self.driver.clone()), CancellationToken::new());
+        let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(loops::run(client, driver, settings, mandate, shutdown.clone()));
+        tasks.spawn(loops::run(client, controller, settings, mandate, shutdown.clone()));
         Run { tasks, shutdown }
     }
 

@@ -1,5 +1,6 @@
 //! The data source of a claim: a snapshot, or another claim to clone.
 
+use kube::Api;
 use serde_json::json;
 
 use crate::{
@@ -8,8 +9,8 @@ use crate::{
         model::{Claim, Metadata as _},
         names::{ALLOW_MODE_CHANGE, CLONING_PROTECTION, SNAPSHOT_SOURCE_PROTECTION},
         quantity::Bytes,
-        snapshot::objects::{Content, Snapshot, contents, snapshots},
-        writer::{add_finalizer, is_not_found, with_version},
+        snapshot::objects::{Content, Snapshot},
+        writer::{add_finalizer, is_not_found},
     },
     proto::csi::{
         VolumeContentSource,
@@ -78,7 +79,8 @@ pub fn snapshot_handle(
     if snapshot.status.ready_to_use != Some(true) {
         return Err(format!("the VolumeSnapshot {name} is not ready to use yet"));
     }
-    let handle = content.status.snapshot_handle.clone().unwrap_or_default();
+    let handle = content.status.clone().and_then(|status| status.snapshot_handle);
+    let handle = handle.unwrap_or_default();
     if handle.is_empty() {
         return Err(format!("the VolumeSnapshot {name} has no snapshot handle yet"));
     }
@@ -127,13 +129,11 @@ impl Context {
             return Err("the driver does not support snapshots".into());
         }
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        let api = snapshots(self.writer.client(), namespace);
-        let unreadable = |error: &kube::Error| match error {
-            error if is_not_found(error) => format!("the VolumeSnapshot {name} does not exist"),
+        let api = Api::<Snapshot>::namespaced(self.writer.client(), namespace);
+        let snapshot = api.get(name).await.map_err(|error| match error {
+            error if is_not_found(&error) => format!("the VolumeSnapshot {name} does not exist"),
             error => format!("the VolumeSnapshot {name} cannot be read: {error}"),
-        };
-        let snapshot = api.get(name).await.map_err(|error| unreadable(&error))?;
-        let snapshot = Snapshot::try_from(snapshot).map_err(|e| e.to_string())?;
+        })?;
         if snapshot.is_deleting() && !snapshot.has_finalizer(SNAPSHOT_SOURCE_PROTECTION) {
             return Err(format!("the VolumeSnapshot {name} is being deleted"));
         }
@@ -141,19 +141,16 @@ impl Context {
         if bound.is_empty() {
             return Err(format!("the VolumeSnapshot {name} is not bound to its content yet"));
         }
-        let content = contents(self.writer.client()).get(&bound).await;
+        let content = Api::<Content>::all(self.writer.client()).get(&bound).await;
         let content = content.map_err(|error| {
             format!("the VolumeSnapshotContent {bound} of the VolumeSnapshot {name} cannot be read: {error}")
         })?;
-        let content = Content::try_from(content).map_err(|e| e.to_string())?;
         let handle = snapshot_handle(claim, &snapshot, &content, &self.settings.driver)?;
         if !snapshot.has_finalizer(SNAPSHOT_SOURCE_PROTECTION) {
             let mut finalizers = snapshot.metadata.finalizers.clone().unwrap_or_default();
             finalizers.push(SNAPSHOT_SOURCE_PROTECTION.into());
-            let patch =
-                with_version(&snapshot.raw, json!({"metadata": {"finalizers": finalizers}}));
-            let patched =
-                self.writer.patch_with(&api, &snapshot.raw, kube::api::Patch::Merge(patch)).await;
+            let patch = json!({"metadata": {"finalizers": finalizers}});
+            let patched = self.writer.replace_fields(&snapshot, patch).await;
             patched.map_err(|e| format!("the VolumeSnapshot {name} cannot be protected: {e}"))?;
         }
         Ok(Type::Snapshot(SnapshotSource { snapshot_id: handle }))
@@ -171,7 +168,7 @@ impl Context {
         if still_used.is_some() {
             return Ok(());
         }
-        let api = snapshots(self.writer.client(), namespace);
+        let api = Api::<Snapshot>::namespaced(self.writer.client(), namespace);
         let snapshot = match api.get(name).await {
             Err(error) if is_not_found(&error) => return Ok(()),
             other => other?,
@@ -181,8 +178,8 @@ impl Context {
         }
         let kept = snapshot.metadata.finalizers.iter().flatten();
         let kept: Vec<&String> = kept.filter(|f| *f != SNAPSHOT_SOURCE_PROTECTION).collect();
-        let patch = with_version(&snapshot, json!({"metadata": {"finalizers": kept}}));
-        self.writer.patch_with(&api, &snapshot, kube::api::Patch::Merge(patch)).await.map(drop)
+        let patch = json!({"metadata": {"finalizers": kept}});
+        self.writer.replace_fields(&snapshot, patch).await.map(drop)
     }
 
     async fn clone_source(&self, claim: &Claim, name: &str) -> Result<Type, String> {

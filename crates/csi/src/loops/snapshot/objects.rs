@@ -1,9 +1,12 @@
-//! VolumeSnapshots and VolumeSnapshotContents (`snapshot.storage.k8s.io/v1`), which are custom resources.
+//! VolumeSnapshots, VolumeSnapshotContents and VolumeSnapshotClasses (`snapshot.storage.k8s.io/v1`). They are custom
+//! resources: a cluster without snapshots does not serve them.
+
+use std::{borrow::Cow, collections::BTreeMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Api, Client,
-    core::{ApiResource, DynamicObject, GroupVersionKind},
+    Resource,
+    core::{ClusterResourceScope, NamespaceResourceScope},
 };
 use serde::Deserialize;
 
@@ -11,12 +14,11 @@ use crate::loops::quantity::Bytes;
 
 pub const GROUP: &str = "snapshot.storage.k8s.io";
 
-/// A VolumeSnapshot. `raw` is the object as read, for writes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Snapshot {
     pub metadata: ObjectMeta,
+    #[serde(default)]
     pub status: SnapshotStatus,
-    pub raw: DynamicObject,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -27,15 +29,13 @@ pub struct SnapshotStatus {
     pub restore_size: Option<Bytes>,
 }
 
-/// A VolumeSnapshotContent. `raw` is the object as read, for writes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Content {
     pub metadata: ObjectMeta,
+    #[serde(default)]
     pub spec: ContentSpec,
-    pub status: ContentStatus,
-    /// Whether there is a status at all.
-    pub has_status: bool,
-    pub raw: DynamicObject,
+    /// Absent until the first attempt.
+    pub status: Option<ContentStatus>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -52,7 +52,9 @@ pub struct ContentSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContentSource {
+    /// The volume to take a snapshot of.
     pub volume_handle: Option<String>,
+    /// A snapshot that exists already.
     pub snapshot_handle: Option<String>,
 }
 
@@ -71,81 +73,60 @@ pub struct ContentStatus {
     pub creation_time: Option<i64>,
     pub restore_size: Option<i64>,
     pub ready_to_use: Option<bool>,
-    pub error: Option<serde_json::Value>,
+    pub error: Option<ContentError>,
 }
 
-#[derive(Deserialize)]
-struct SnapshotData {
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContentError {
+    pub message: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct SnapshotClass {
+    pub metadata: ObjectMeta,
     #[serde(default)]
-    status: SnapshotStatus,
+    pub parameters: BTreeMap<String, String>,
 }
 
-#[derive(Deserialize)]
-struct ContentData {
-    #[serde(default)]
-    spec: ContentSpec,
-    status: Option<ContentStatus>,
-}
+macro_rules! custom_resource {
+    ($type:ty, $kind:literal, $plural:literal, $scope:ty) => {
+        impl Resource for $type {
+            type DynamicType = ();
+            type Scope = $scope;
 
-impl TryFrom<DynamicObject> for Snapshot {
-    type Error = serde_json::Error;
-
-    fn try_from(raw: DynamicObject) -> Result<Self, Self::Error> {
-        let SnapshotData { status } = serde_json::from_value(raw.data.clone())?;
-        Ok(Self { metadata: raw.metadata.clone(), status, raw })
-    }
-}
-
-impl TryFrom<DynamicObject> for Content {
-    type Error = serde_json::Error;
-
-    fn try_from(raw: DynamicObject) -> Result<Self, Self::Error> {
-        let ContentData { spec, status } = serde_json::from_value(raw.data.clone())?;
-        let has_status = status.is_some();
-        let (metadata, status) = (raw.metadata.clone(), status.unwrap_or_default());
-        Ok(Self { metadata, spec, status, has_status, raw })
-    }
-}
-
-macro_rules! metadata_of {
-    ($($kind:ty),*) => {$(
-        impl $kind {
-            pub fn name(&self) -> &str {
-                self.metadata.name.as_deref().unwrap_or_default()
+            fn kind(_: &()) -> Cow<'_, str> {
+                $kind.into()
             }
 
-            pub fn uid(&self) -> &str {
-                self.metadata.uid.as_deref().unwrap_or_default()
+            fn group(_: &()) -> Cow<'_, str> {
+                GROUP.into()
             }
 
-            pub fn is_deleting(&self) -> bool {
-                self.metadata.deletion_timestamp.is_some()
+            fn version(_: &()) -> Cow<'_, str> {
+                "v1".into()
             }
 
-            pub fn annotation(&self, key: &str) -> Option<&str> {
-                self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+            fn plural(_: &()) -> Cow<'_, str> {
+                $plural.into()
             }
 
-            pub fn has_finalizer(&self, finalizer: &str) -> bool {
-                self.metadata.finalizers.iter().flatten().any(|f| f == finalizer)
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
             }
         }
-    )*};
+    };
 }
 
-metadata_of!(Snapshot, Content);
-
-pub fn content_resource() -> ApiResource {
-    let kind = GroupVersionKind::gvk(GROUP, "v1", "VolumeSnapshotContent");
-    ApiResource::from_gvk_with_plural(&kind, "volumesnapshotcontents")
-}
-
-pub fn contents(client: Client) -> Api<DynamicObject> {
-    Api::all_with(client, &content_resource())
-}
-
-pub fn snapshots(client: Client, namespace: &str) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk(GROUP, "v1", "VolumeSnapshot");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "volumesnapshots");
-    Api::namespaced_with(client, namespace, &resource)
-}
+custom_resource!(Snapshot, "VolumeSnapshot", "volumesnapshots", NamespaceResourceScope);
+custom_resource!(Content, "VolumeSnapshotContent", "volumesnapshotcontents", ClusterResourceScope);
+custom_resource!(
+    SnapshotClass,
+    "VolumeSnapshotClass",
+    "volumesnapshotclasses",
+    ClusterResourceScope
+);
