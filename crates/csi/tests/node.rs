@@ -1,4 +1,5 @@
 //! The node plugin as the kubelet uses it, on real disks. These tests need root and loop devices.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 #[path = "node/plugin.rs"]
 mod plugin;

@@ -47,7 +47,7 @@ async fn create(client: &Client, mib: i64) -> VolumeId {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_is_on_the_node_when_the_attach_task_succeeds() {
     let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
-    let client = Client::builder(&vcenter.address().to_string())
+    let client = Client::builder(vcenter.address().to_string())
         .trust(Trust::CaBundle(vcenter.ca_pem()))
         .credentials(Credentials::new(vcenter.user(), vcenter.password()))
         .connect()

@@ -18,17 +18,17 @@ fn write(node: &TestNode, volume: &Volume, offset: u64, bytes: &[u8]) {
 #[tokio::test]
 async fn a_disk_with_data_is_never_formatted() {
     let node = TestNode::start().await;
+    let long = vec![7; 1 << 20];
     for (offset, bytes, what) in [
         (510, &b"\x55\xaa"[..], "partition table"),
         (512, b"EFI PART", "partition table"),
         (0, b"LUKS\xba\xbe", "LUKS"),
         (512, b"LABELONE", "LVM"),
-        (5 * MIB + 4096 * 3, b"", "unknown data"),
+        (5 * MIB + 4096 * 3, &long, "unknown data"),
         (SMALL - 1, b"x", "unknown data"),
         (7, b"x", "unknown data"),
         (SMALL / 2, b"x", "unknown data"),
     ] {
-        let bytes = if bytes.is_empty() { &[7; MIB as usize] } else { bytes };
         let volume = Volume::with("ext4");
         write(&node, &volume, offset, bytes);
         let before = format!("before-{}", volume.uuid);
