@@ -2,7 +2,10 @@
 //!
 //! The kubelet watches a folder for sockets, and asks each one which plugin it belongs to.
 
+mod authority;
+
 use std::{
+    io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -10,8 +13,14 @@ use std::{
 
 use runtime::checks::Check;
 use snafu::{ResultExt as _, Snafu};
-use tokio::{net::UnixListener, sync::watch, time::sleep};
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio::{
+    io::DuplexStream,
+    net::UnixListener,
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::sleep,
+};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::Server};
 
@@ -98,9 +107,11 @@ impl Registrar {
         let (answers, mut answer) = watch::channel(None);
         let service = RegistrationService { endpoint: self.endpoint.clone(), answers };
         let over = CancellationToken::new();
+        let (connections, incoming) = mpsc::channel(1);
+        let accepting = accept(listener, connections);
         let serving = Server::builder()
             .add_service(RegistrationServer::new(service))
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), over.cancelled());
+            .serve_with_incoming_shutdown(ReceiverStream::new(incoming), over.cancelled());
         let watching = async {
             loop {
                 tokio::select! {
@@ -134,9 +145,36 @@ impl Registrar {
             }
             over.cancel();
         };
-        let (served, ()) = tokio::join!(serving, watching);
+        let serving = async { tokio::join!(serving, watching).0 };
+        let served = tokio::select! {
+            served = serving => served,
+            () = accepting => Ok(()),
+        };
         if let Err(error) = served {
             tracing::error!(%error, "the registration server ended");
+        }
+    }
+}
+
+/// Hands the kubelet's connections to the server.
+async fn accept(listener: UnixListener, connections: mpsc::Sender<io::Result<DuplexStream>>) {
+    let mut work = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((connection, _)) => {
+                    let (server, copying) = authority::rewrite(connection);
+                    work.spawn(copying);
+                    if connections.send(Ok(server)).await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection of the kubelet");
+                    sleep(RETRY_PAUSE).await;
+                }
+            },
+            Some(_) = work.join_next() => {}
         }
     }
 }
