@@ -31,14 +31,14 @@ push: images ## Push the images: REGISTRY=registry.example.com/vdo
 test-images: prerequisites
 	@scripts/images --test
 
-test: prerequisites peers peers-before test-images ## Run all tests, with real programs
+test: prerequisites peers peers-before ## Run all tests, with real programs
 	@scripts/test
 
 test-fast: ## Run the tests that need no other program
 	$(CARGO) test --workspace --features catalog/cli --lib
 
-test-nodes: prerequisites peers test-images ## Run only the tests on real nodes: kubelet and containerd (needs root and cgroup v1)
-	$(CARGO) test --workspace --features catalog/cli --test '*real_nodes' -- --ignored
+test-nodes: prerequisites peers test-images ## Run the tests on real nodes and disks (needs root and cgroup v1)
+	$(CARGO) test --workspace --features catalog/cli --test '*real_nodes' --test node -- --ignored
 
 flaky: prerequisites peers peers-before ## Run one test program N times on busy cores: TEST=gate N=20
 	@scripts/flaky "$(TEST)" "$(or $(N),20)"

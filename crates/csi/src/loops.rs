@@ -221,12 +221,16 @@ impl Loops {
                     claim.spec.storage_class_name.as_deref() == Some(class.as_str())
                         && provision::concerns(claim, driver)
                 });
-                of_class.iter().for_each(|claim| self.claims.add(&provision::key(claim), ANY));
+                for claim in &of_class {
+                    self.claims.add(&provision::key(claim), ANY);
+                }
             }
             Change::CsiNode(node) => {
                 self.capacity_changed.notify_one();
                 let waiting = self.attacher.registered(&node);
-                waiting.iter().for_each(|attachment| self.attachments.add(attachment, ANY));
+                for attachment in &waiting {
+                    self.attachments.add(attachment, ANY);
+                }
             }
             Change::Content(content) => {
                 if snapshot::step(&content, driver) != snapshot::Step::Nothing {

@@ -45,7 +45,7 @@ async fn main() -> ExitCode {
     exit_on_panic();
     match arguments.command {
         Command::Controller(arguments) => {
-            ended(csi::controller::command::run(arguments, BUILD).await)
+            ended(Box::pin(csi::controller::command::run(arguments, BUILD)).await)
         }
         Command::Node(arguments) => ended(csi::node::command::run(arguments, BUILD).await),
     }

@@ -108,7 +108,7 @@ impl Leader {
         };
         tokio::select! {
             outcome = loops => outcome,
-            _ = topologies => Ok(()),
+            () = topologies => Ok(()),
         }
     }
 }

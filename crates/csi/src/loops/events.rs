@@ -60,11 +60,14 @@ impl ObjectReference {
     }
 }
 
+/// The last text of each object and reason, and when it was sent.
+type LastEvents = HashMap<(String, &'static str), (String, Instant)>;
+
 /// Publishes events. Clones share one queue.
 #[derive(Clone, Debug)]
 pub struct Events {
     sender: mpsc::Sender<PendingEvent>,
-    last: Arc<Mutex<HashMap<(String, &'static str), (String, Instant)>>>,
+    last: Arc<Mutex<LastEvents>>,
 }
 
 impl Events {

@@ -103,7 +103,7 @@ impl Driver {
 
 fn answer(volume: &MadeVolume) -> Response<CreateVolumeResponse> {
     let accessible = volume.request.accessibility_requirements.iter();
-    let accessible = accessible.flat_map(|requirement| requirement.preferred.first().cloned());
+    let accessible = accessible.filter_map(|requirement| requirement.preferred.first().cloned());
     Response::new(CreateVolumeResponse {
         volume: Some(Volume {
             capacity_bytes: volume.bytes,

@@ -45,6 +45,7 @@ async fn create(client: &Client, mib: i64) -> VolumeId {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_disk_is_on_the_node_when_the_attach_task_succeeds() {
     let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
     let client = Client::builder(vcenter.address().to_string())

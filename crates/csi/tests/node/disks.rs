@@ -16,6 +16,7 @@ fn write(node: &TestNode, volume: &Volume, offset: u64, bytes: &[u8]) {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_disk_with_data_is_never_formatted() {
     let node = TestNode::start().await;
     let long = vec![7; 1 << 20];
@@ -45,6 +46,7 @@ async fn a_disk_with_data_is_never_formatted() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn what_other_tools_have_made_is_not_formatted() {
     let node = TestNode::start().await;
     for command in ["mkswap -q $0", "mkfs.ext2 -q $0", "mkfs.btrfs -q $0"] {
@@ -58,6 +60,7 @@ async fn what_other_tools_have_made_is_not_formatted() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn another_file_system_than_the_requested_one_is_an_error_with_both_names() {
     let node = TestNode::start().await;
     let volume = Volume::with("xfs");
@@ -75,6 +78,7 @@ async fn another_file_system_than_the_requested_one_is_an_error_with_both_names(
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn an_empty_disk_is_not_formatted_for_readers() {
     use csi::proto::csi::volume_capability::access_mode::Mode;
     let node = TestNode::start().await;
@@ -86,6 +90,7 @@ async fn an_empty_disk_is_not_formatted_for_readers() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_disk_that_appears_late_is_waited_for() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");
@@ -98,6 +103,7 @@ async fn a_disk_that_appears_late_is_waited_for() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_disk_that_never_appears_is_an_error_that_names_the_remedy() {
     let disks = std::sync::Arc::new(testkit::Disks::start());
     let node = TestNode::start_with(disks, &["--device-timeout-seconds=1"]).await;
@@ -116,6 +122,7 @@ fn number(node: &TestNode, device: &Path) -> String {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_link_to_another_disk_is_not_followed() {
     let disks = std::sync::Arc::new(testkit::Disks::start());
     let node = TestNode::start_with(disks, &["--device-timeout-seconds=1"]).await;
@@ -148,6 +155,7 @@ async fn a_link_to_another_disk_is_not_followed() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_disk_with_several_paths_is_used_through_multipath() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");

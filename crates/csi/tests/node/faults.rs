@@ -9,6 +9,7 @@ use tonic::Code;
 use crate::plugin::{MIB, TestNode, Volume, is_blank};
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_disk_is_formatted_again_after_mkfs_was_killed_halfway() {
     let node = TestNode::start().await;
     // These fake tools leave behind what the real ones leave when they are killed.
@@ -41,6 +42,7 @@ kill -9 $$"#;
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn no_mark_of_mkfs_stays_on_a_disk() {
     let node = TestNode::start().await;
     for file_system in ["ext4", "xfs", "btrfs"] {
@@ -56,6 +58,7 @@ async fn no_mark_of_mkfs_stays_on_a_disk() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_mkfs_that_does_nothing_is_noticed() {
     let node = TestNode::start().await;
     node.fake_tool("mkfs.ext4", "exit 0");
@@ -66,6 +69,7 @@ async fn a_mkfs_that_does_nothing_is_noticed() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_tool_that_hangs_times_out_and_the_plugin_goes_on() {
     let arguments = ["--format-timeout-seconds=3"];
     let node = TestNode::start_with(Arc::new(Disks::start()), &arguments).await;
@@ -93,6 +97,7 @@ async fn a_tool_that_hangs_times_out_and_the_plugin_goes_on() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_mount_that_hangs_times_out() {
     let arguments = ["--tool-timeout-seconds=3"];
     let node = TestNode::start_with(Arc::new(Disks::start()), &arguments).await;
@@ -106,6 +111,7 @@ async fn a_mount_that_hangs_times_out() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_failed_probe_formats_nothing() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");
@@ -120,6 +126,7 @@ async fn a_failed_probe_formats_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_damaged_file_system_is_reported_and_not_formatted() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");
@@ -145,6 +152,7 @@ async fn a_damaged_file_system_is_reported_and_not_formatted() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn small_errors_are_corrected_before_the_mount() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");
@@ -160,6 +168,7 @@ async fn small_errors_are_corrected_before_the_mount() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_killed_plugin_goes_on_where_it_was() {
     let mut node = TestNode::start().await;
     let (volume, block) = (Volume::with("ext4"), Volume::block());
@@ -183,6 +192,7 @@ async fn a_killed_plugin_goes_on_where_it_was() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn the_mount_of_a_disk_that_was_taken_away_is_replaced() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");
@@ -205,6 +215,7 @@ async fn the_mount_of_a_disk_that_was_taken_away_is_replaced() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn folders_that_vanished_do_not_stop_the_cleanup() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");

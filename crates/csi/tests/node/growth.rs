@@ -12,6 +12,7 @@ async fn total(node: &TestNode, volume: &Volume) -> u64 {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_mounted_volume_grows() {
     let node = TestNode::start().await;
     // ext4 grows online only with CAP_SYS_RESOURCE, which this kind of machine does not have: see the next test.
@@ -32,6 +33,7 @@ async fn a_mounted_volume_grows() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn an_unmounted_ext_file_system_grows_when_it_is_staged() {
     let node = TestNode::start().await;
     for file_system in ["ext4", "ext3"] {
@@ -51,6 +53,7 @@ async fn an_unmounted_ext_file_system_grows_when_it_is_staged() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_disk_that_has_not_grown_yet_is_an_error_that_is_tried_again() {
     let node = TestNode::start().await;
     let volume = Volume::with("xfs");
@@ -68,6 +71,7 @@ async fn a_disk_that_has_not_grown_yet_is_an_error_that_is_tried_again() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_raw_block_volume_reports_its_new_size() {
     let node = TestNode::start().await;
     let volume = Volume::block();
@@ -80,6 +84,7 @@ async fn a_raw_block_volume_reports_its_new_size() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_snapshot_restored_to_a_larger_volume_fills_it() {
     let node = TestNode::start().await;
     for file_system in ["ext4", "xfs", "btrfs"] {
@@ -106,6 +111,7 @@ async fn a_snapshot_restored_to_a_larger_volume_fills_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn usage_is_reported_in_bytes_and_inodes() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");

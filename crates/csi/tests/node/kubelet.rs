@@ -17,6 +17,7 @@ use crate::plugin::{TestNode, VM_UUID, Volume, channel};
 
 /// This is the kubelet's side of the registration, in a few lines.
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn the_kubelet_registers_the_driver() {
     let node = TestNode::start().await;
     let socket = node.path("r/csi.vsphere.vmware.com-reg.sock");
@@ -53,6 +54,7 @@ async fn the_kubelet_registers_the_driver() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn the_driver_tells_who_it_is() {
     let node = TestNode::start().await;
     let mut identity = IdentityClient::new(channel(&node.socket()).await);
@@ -68,6 +70,7 @@ async fn the_driver_tells_who_it_is() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn malformed_requests_are_invalid_arguments() {
     let node = TestNode::start().await;
     let mut client = node.client().await;

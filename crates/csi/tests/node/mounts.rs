@@ -9,6 +9,7 @@ use tonic::Code;
 use crate::plugin::{TestNode, Volume};
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_pod_finds_its_data_again_on_another_node() {
     let disks = Arc::new(Disks::start());
     let one = TestNode::start_with(disks.clone(), &[]).await;
@@ -32,6 +33,7 @@ async fn a_pod_finds_its_data_again_on_another_node() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn repeated_calls_succeed_and_change_nothing() {
     let node = TestNode::start().await;
     for volume in [Volume::with("ext4"), Volume::with("btrfs"), Volume::block()] {
@@ -57,6 +59,7 @@ async fn repeated_calls_succeed_and_change_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn mount_options_reach_the_mount() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4").options(&["noatime", "nodiratime,nosuid"]);
@@ -71,6 +74,7 @@ async fn mount_options_reach_the_mount() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_read_only_volume_cannot_be_written() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");
@@ -99,6 +103,7 @@ async fn a_read_only_volume_cannot_be_written() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_raw_block_volume_is_the_disk_itself() {
     use std::os::unix::fs::FileExt as _;
     let node = TestNode::start().await;
@@ -130,6 +135,7 @@ async fn a_raw_block_volume_is_the_disk_itself() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_volume_of_a_single_pod_is_not_published_to_a_second() {
     let node = TestNode::start().await;
     let single =
@@ -151,6 +157,7 @@ async fn a_volume_of_a_single_pod_is_not_published_to_a_second() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_target_with_files_is_never_emptied() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");
@@ -162,6 +169,7 @@ async fn a_target_with_files_is_never_emptied() {
 }
 
 #[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_volume_is_published_only_after_it_was_staged() {
     let node = TestNode::start().await;
     let volume = Volume::with("ext4");

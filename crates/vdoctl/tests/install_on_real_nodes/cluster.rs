@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
     net::SocketAddr,
     process::{Command, Output},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use k8s_openapi::api::{
@@ -15,7 +15,7 @@ use k8s_openapi::api::{
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 use testkit::{ControlPlane, Disks, Inventory, Nic, RealNode, Registry, Vcenter, Vm, Workdir};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
 /// The pods of our cloud controller.

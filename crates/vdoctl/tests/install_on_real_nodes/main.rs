@@ -15,12 +15,13 @@
 mod cluster;
 mod storage;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, api::PostParams};
 use serde_json::json;
 use testkit::eventually;
+use tokio::time::Instant;
 
 use cluster::{Cluster, NAMESPACE, text};
 

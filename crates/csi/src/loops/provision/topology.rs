@@ -227,8 +227,9 @@ pub fn node_affinity(accessible: &[Topology]) -> Option<VolumeNodeAffinity> {
             }
         })
         .collect();
-    (!terms.is_empty())
-        .then(|| VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: terms }) })
+    (!terms.is_empty()).then_some(VolumeNodeAffinity {
+        required: Some(NodeSelector { node_selector_terms: terms }),
+    })
 }
 
 #[cfg(test)]
