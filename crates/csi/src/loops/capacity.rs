@@ -108,7 +108,7 @@ impl CapacityPublisher {
                 tokio::time::sleep(DEBOUNCE).await;
             }
         };
-        stop.run_until_cancelled(publishing).await;
+        stop.run_until_cancelled(Box::pin(publishing)).await;
     }
 
     async fn publish(&self) -> Result<(), String> {

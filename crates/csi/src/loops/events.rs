@@ -60,11 +60,14 @@ impl ObjectReference {
     }
 }
 
+/// The uid of the object and the reason.
+type EventKey = (String, &'static str);
+
 /// Publishes events. Clones share one queue.
 #[derive(Clone, Debug)]
 pub struct Events {
     sender: mpsc::Sender<PendingEvent>,
-    last: Arc<Mutex<HashMap<(String, &'static str), (String, Instant)>>>,
+    last: Arc<Mutex<HashMap<EventKey, (String, Instant)>>>,
 }
 
 impl Events {
@@ -72,7 +75,7 @@ impl Events {
     pub fn new(
         client: Client,
         mandate: Mandate,
-        driver: String,
+        driver: &str,
         identity: &str,
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let (sender, pending) = mpsc::channel(BACKLOG);

@@ -243,7 +243,10 @@ pub fn after_failure(error: &kube::Error) -> Next {
         kube::Error::Api(status) if status.code == 409 => Next::Conflict,
         // The watch reports the deletion.
         kube::Error::Api(status) if status.code == 404 => Next::OnChange,
-        _ => Next::Retry,
+        _ => {
+            tracing::warn!(%error, "a write to the API server failed; it is repeated");
+            Next::Retry
+        }
     }
 }
 

@@ -38,7 +38,7 @@ async fn a_volume_in_vcenter_follows_its_claim() {
         let all = driver.volumes().await;
         all.into_iter().map(|volume| volume.id.id).collect::<Vec<_>>()
     };
-    assert_eq!(ids().await, [handle.clone()]);
+    assert_eq!(ids().await, std::slice::from_ref(&handle));
 
     // The process is killed and started again between any two steps.
     drop(run);
