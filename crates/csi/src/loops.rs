@@ -117,11 +117,11 @@ pub async fn run(
     );
     let mut working = loops.start(&shutdown);
     tokio::select! {
+        // The loops end because of the shutdown: that is no error.
+        biased;
         () = shutdown.cancelled() => {}
         Some(source) = background.first_to_end() => return Err(Error::Ended { source }),
-        Some(source) = working.first_to_end(), if !shutdown.is_cancelled() => {
-            return Err(Error::Ended { source });
-        }
+        Some(source) = working.first_to_end() => return Err(Error::Ended { source }),
     }
     working.all_to_end().await;
     Ok(())

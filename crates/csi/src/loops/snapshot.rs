@@ -46,14 +46,21 @@ pub fn step(content: &Content, driver: &str) -> Step {
     if content.spec.driver != driver || content.annotation(GROUP_SNAPSHOT_HANDLE).is_some() {
         return Step::Nothing;
     }
+    let source = &content.spec.source;
     if content.is_deleting() {
-        return deletion(content);
+        return match &source.volume_handle {
+            // The snapshot may exist without being known: it is asked for until the answer is final.
+            Some(volume) if content.annotation(SNAPSHOT_BEING_CREATED).is_some() => {
+                Step::Create(volume.clone())
+            }
+            _ => deletion(content),
+        };
     }
     let status = content.status.as_ref();
     if status.is_some_and(|status| status.ready_to_use == Some(true)) {
         return Step::Nothing;
     }
-    match (&content.spec.source.volume_handle, &content.spec.source.snapshot_handle) {
+    match (&source.volume_handle, &source.snapshot_handle) {
         (Some(volume), _) => Step::Create(volume.clone()),
         (None, Some(snapshot)) => Step::Check(snapshot.clone()),
         (None, None) => Step::Nothing,
@@ -161,16 +168,19 @@ impl Snapshotter {
             .map_err(Status::invalid_argument)?;
         let mut content = content.clone();
         if content.annotation(SNAPSHOT_BEING_CREATED).is_none() {
-            let patch = json!({"metadata": {"annotations": {SNAPSHOT_BEING_CREATED: "yes"}}});
-            content = shared.writer.replace_fields_of(&content, patch).await?;
+            let annotations = json!({SNAPSHOT_BEING_CREATED: "yes"});
+            content = shared.writer.annotate(&content, annotations).await?;
         }
         let call = shared.calls.service().create_snapshot(Request::new(request));
         let answer = shared.calls.send(call).await;
         let snapshot = match answer {
             Ok(answer) => answer.snapshot.unwrap_or_default(),
             Err(status) => {
-                if is_final(status.code()) {
-                    self.end_creation(&content).await?;
+                if is_final(status.code())
+                    && let Err(error) = self.end_creation(&content).await
+                {
+                    // The next attempt removes the annotation. The failure is reported in any case.
+                    tracing::warn!(%error, name = content.name(), "an annotation cannot be removed");
                 }
                 return Err(status.into());
             }
@@ -186,8 +196,8 @@ impl Snapshotter {
         if content.annotation(SNAPSHOT_BEING_CREATED).is_none() {
             return Ok(());
         }
-        let patch = json!({"metadata": {"annotations": {SNAPSHOT_BEING_CREATED: null}}});
-        self.context.writer.replace_fields_of(content, patch).await.map(drop)
+        let annotations = json!({SNAPSHOT_BEING_CREATED: null});
+        self.context.writer.annotate(content, annotations).await.map(drop)
     }
 
     async fn class(&self, content: &Content) -> Result<SnapshotClass, Stopped> {
@@ -342,7 +352,7 @@ mod tests {
         let deleted = json!({SNAPSHOT_BEING_DELETED: "yes"});
         let both = json!({SNAPSHOT_BEING_DELETED: "yes", SNAPSHOT_BEING_CREATED: "yes"});
         assert_eq!(decide(deleted.clone(), json!({})), Step::Delete("fcd+1".into()));
-        assert_eq!(decide(both, json!({})), Step::Nothing);
+        assert_eq!(decide(both, json!({})), Step::Create("fcd".into()));
         assert_eq!(decide(json!({}), json!({})), Step::Nothing);
         assert_eq!(decide(deleted, json!({"deletionPolicy": "Retain"})), Step::Release);
         let unbound = json!({
