@@ -93,7 +93,7 @@ pub async fn run(
     let calls = Calls::new(controller, mandate.clone(), settings.call_timeout);
     let capabilities = calls.capabilities().await.context(CapabilitiesSnafu)?;
     let (events, sending) =
-        Events::new(client.clone(), mandate.clone(), settings.driver.clone(), &settings.identity);
+        Events::new(client.clone(), mandate.clone(), &settings.driver, &settings.identity);
     let (cluster, watches) = Cluster::new(&settings.driver, settings.topology);
     let writer = Writer::new(client.clone(), mandate);
     let context = Arc::new(Context { settings, cluster, writer, calls, capabilities, events });
@@ -117,11 +117,11 @@ pub async fn run(
     );
     let mut working = loops.start(&shutdown);
     tokio::select! {
+        // The loops end because of the shutdown: that is no error.
+        biased;
         () = shutdown.cancelled() => {}
         Some(source) = background.first_to_end() => return Err(Error::Ended { source }),
-        Some(source) = working.first_to_end(), if !shutdown.is_cancelled() => {
-            return Err(Error::Ended { source });
-        }
+        Some(source) = working.first_to_end() => return Err(Error::Ended { source }),
     }
     working.all_to_end().await;
     Ok(())
@@ -172,14 +172,31 @@ impl Loops {
         tasks.spawn("resize and modify", resizing);
         let snapshotter = Arc::new(Snapshotter::new(self.context.clone()));
         tasks.spawn("snapshot", self.contents.clone().work(snapshotter, concurrency, stop.clone()));
+        if self.context.capabilities.has(Rpc::ListVolumesPublishedNodes) {
+            tasks.spawn("attachments", self.clone().compare_attachments(stop.clone()));
+        }
         if let Some(settings) = self.context.settings.capacity.clone()
             && self.context.capabilities.has(Rpc::GetCapacity)
         {
-            let changed = self.capacity_changed.clone();
-            let publisher = CapacityPublisher::new(self.context.clone(), settings, changed);
+            let trigger = self.capacity_changed.clone();
+            let publisher = CapacityPublisher::new(self.context.clone(), settings, trigger);
             tasks.spawn("capacity", publisher.run(stop.clone()));
         }
         tasks
+    }
+
+    /// Finds disks that somebody detached in vCenter, now and then.
+    async fn compare_attachments(self, stop: CancellationToken) {
+        let comparing = async {
+            loop {
+                let lost = self.attacher.find_lost().await;
+                for attachment in &lost {
+                    self.attachments.add(attachment, ANY);
+                }
+                tokio::time::sleep(self.context.settings.comparison_interval).await;
+            }
+        };
+        stop.run_until_cancelled(comparing).await;
     }
 
     /// Queues the objects that a change concerns.

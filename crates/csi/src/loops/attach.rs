@@ -22,7 +22,8 @@ use super::{
 };
 use crate::proto::csi::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse,
-    ControllerUnpublishVolumeRequest, controller_service_capability::rpc::Type as Rpc,
+    ControllerUnpublishVolumeRequest, ListVolumesRequest,
+    controller_service_capability::rpc::Type as Rpc,
 };
 
 /// What a VolumeAttachment asks for.
@@ -110,6 +111,8 @@ pub struct Attacher {
     context: Shared,
     /// Attachments that wait until the driver registers on their node, by node.
     unregistered: Mutex<HashMap<String, HashSet<String>>>,
+    /// Attachments to attach again: vCenter does not show their disk on the VM any more.
+    lost: Mutex<HashSet<String>>,
 }
 
 /// Why an operation failed: the message, and the code if the driver answered.
@@ -141,7 +144,7 @@ impl<T: Into<Failure>> From<T> for Stopped {
 
 impl Attacher {
     pub fn new(context: Shared) -> Self {
-        Self { context, unregistered: Mutex::default() }
+        Self { context, unregistered: Mutex::default(), lost: Mutex::default() }
     }
 
     /// The attachments that waited for the driver on this node.
@@ -151,6 +154,61 @@ impl Attacher {
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<String, HashSet<String>>> {
         self.unregistered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The attached volumes that the driver does not report on their node. They are attached again when their key is
+    /// due. Any failure of the driver's list means that nothing is known.
+    pub async fn find_lost(&self) -> HashSet<String> {
+        let published = match self.published().await {
+            Ok(published) => published,
+            Err(status) => {
+                tracing::warn!("the attached volumes cannot be listed: {}", status.message());
+                return HashSet::new();
+            }
+        };
+        let attachments = self.context.cluster.attachments.state();
+        let lost = attachments.iter().filter(|attachment| self.is_lost(attachment, &published));
+        let lost: HashSet<String> = lost.map(|attachment| attachment.name().to_owned()).collect();
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).extend(lost.clone());
+        lost
+    }
+
+    fn is_lost(
+        &self,
+        attachment: &Attachment,
+        published: &HashMap<String, HashSet<String>>,
+    ) -> bool {
+        let driver = &self.context.settings.driver;
+        let is_attached = attachment.status.attached && !attachment.is_deleting();
+        if attachment.spec.attacher != *driver || !is_attached {
+            return false;
+        }
+        let name = attachment.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
+        let Some(volume) = self.context.cluster.volume(name) else { return false };
+        let Some(source) = volume.source_of(driver) else { return false };
+        let Some(node_id) = attachment.annotation(NODE_ID) else { return false };
+        !published.get(&source.volume_handle).is_some_and(|nodes| nodes.contains(node_id))
+    }
+
+    /// The nodes of each volume, from all pages of the list.
+    async fn published(&self) -> Result<HashMap<String, HashSet<String>>, Status> {
+        let calls = &self.context.calls;
+        let mut all = HashMap::new();
+        let mut starting_token = String::new();
+        loop {
+            let request = ListVolumesRequest { max_entries: 0, starting_token };
+            let call = calls.service().list_volumes(Request::new(request));
+            let page = calls.send(call).await?;
+            for entry in page.entries {
+                let nodes = entry.status.unwrap_or_default().published_node_ids;
+                let id = entry.volume.unwrap_or_default().volume_id;
+                all.entry(id).or_insert_with(HashSet::new).extend(nodes);
+            }
+            if page.next_token.is_empty() {
+                return Ok(all);
+            }
+            starting_token = page.next_token;
+        }
     }
 
     async fn attach(&self, attachment: &Attachment) -> Next {
@@ -248,10 +306,7 @@ impl Attacher {
     /// Reports a failure in the status of the attachment, unless it is there already.
     async fn stopped(&self, attachment: &Attachment, field: &str, stopped: Stopped) -> Next {
         let Failure(message, code) = match stopped {
-            Stopped::Write(error) => {
-                tracing::debug!(%error, name = attachment.name(), "a write failed");
-                return after_failure(&error);
-            }
+            Stopped::Write(error) => return after_failure(&error),
             Stopped::Failed(failure) => failure,
         };
         let (name, node) = (attachment.name(), &attachment.spec.node_name);
@@ -298,7 +353,17 @@ impl Reconcile for Attacher {
             return Next::Conflict;
         }
         match step(&attachment, &self.context.settings.driver) {
-            Step::Nothing => Next::OnChange,
+            Step::Nothing => {
+                let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+                if lost && attachment.status.attached && !attachment.is_deleting() {
+                    tracing::warn!(
+                        name,
+                        "the disk is not on its VM any more: it is attached again"
+                    );
+                    return self.attach(&attachment).await;
+                }
+                Next::OnChange
+            }
             Step::Attach => self.attach(&attachment).await,
             Step::Detach => self.detach(&attachment).await,
         }

@@ -292,12 +292,9 @@ where
         })
 }
 
-async fn drain(
-    changes: impl Stream<Item = Vec<Change>> + Send,
-    changed: &(impl Fn(Change) + Sync),
-) {
+async fn drain(changes: impl Stream<Item = Vec<Change>> + Send, handle: &(impl Fn(Change) + Sync)) {
     let mut changes = std::pin::pin!(changes);
     while let Some(changes) = changes.next().await {
-        changes.into_iter().for_each(changed);
+        changes.into_iter().for_each(handle);
     }
 }

@@ -30,6 +30,8 @@ pub struct Settings {
     pub concurrency: usize,
     /// How long a call of the Controller service can take. The loop repeats it after that.
     pub call_timeout: Duration,
+    /// How often the attachments are compared with the disks of the VMs. Also done at the start.
+    pub comparison_interval: Duration,
     /// Whether to publish CSIStorageCapacity objects, and in which namespace.
     pub capacity: Option<CapacitySettings>,
 }
@@ -55,6 +57,7 @@ impl Settings {
             extra_metadata: true,
             concurrency: 100,
             call_timeout: Duration::from_mins(5),
+            comparison_interval: Duration::from_mins(10),
             capacity: None,
         }
     }

@@ -60,14 +60,14 @@ impl ObjectReference {
     }
 }
 
-/// The last text of each object and reason, and when it was sent.
-type LastEvents = HashMap<(String, &'static str), (String, Instant)>;
+/// The uid of the object and the reason.
+type EventKey = (String, &'static str);
 
 /// Publishes events. Clones share one queue.
 #[derive(Clone, Debug)]
 pub struct Events {
     sender: mpsc::Sender<PendingEvent>,
-    last: Arc<Mutex<LastEvents>>,
+    last: Arc<Mutex<HashMap<EventKey, (String, Instant)>>>,
 }
 
 impl Events {
@@ -75,7 +75,7 @@ impl Events {
     pub fn new(
         client: Client,
         mandate: Mandate,
-        driver: String,
+        driver: &str,
         identity: &str,
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let (sender, pending) = mpsc::channel(BACKLOG);

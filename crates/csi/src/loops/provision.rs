@@ -24,7 +24,7 @@ use tonic::{Request, Status};
 
 use self::{
     outcome::{Failure, failure},
-    request::Draft,
+    request::{Draft, Requirements},
     source::{DataSource, data_source},
 };
 use super::{
@@ -191,9 +191,7 @@ impl Provisioner {
             class,
             &context.settings,
             single_node_modes,
-            topology,
-            content_source,
-            mutable_parameters,
+            Requirements { topology, content_source, mutable_parameters },
         );
         Ok(draft?)
     }

@@ -246,7 +246,7 @@ mod tests {
     async fn a_key_added_many_times_is_processed_once() {
         let queue = Arc::new(Queue::default());
         (0..5).for_each(|_| queue.add("a", ANY));
-        let counting = run(&queue, 10, Duration::from_secs(60)).await;
+        let counting = run(&queue, 10, Duration::from_mins(1)).await;
         assert_eq!(counting.calls.load(Ordering::SeqCst), 1);
     }
 
@@ -254,7 +254,7 @@ mod tests {
     async fn a_failed_key_is_retried_until_it_succeeds() {
         let queue = Arc::new(Queue::default());
         queue.add("fails", ANY);
-        let counting = run(&queue, 10, Duration::from_secs(60)).await;
+        let counting = run(&queue, 10, Duration::from_mins(1)).await;
         assert_eq!(counting.calls.load(Ordering::SeqCst), 3);
     }
 
@@ -279,7 +279,7 @@ mod tests {
     async fn the_number_of_running_operations_is_bounded() {
         let queue = Arc::new(Queue::default());
         (0..50).for_each(|n| queue.add(&n.to_string(), ANY));
-        let counting = run(&queue, 7, Duration::from_secs(60)).await;
+        let counting = run(&queue, 7, Duration::from_mins(1)).await;
         assert_eq!(counting.calls.load(Ordering::SeqCst), 50);
         assert_eq!(counting.most.load(Ordering::SeqCst), 7);
     }

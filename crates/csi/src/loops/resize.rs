@@ -58,10 +58,9 @@ pub fn target(claim: &Claim, volume: &Volume, had_final_error: bool) -> Option<B
     let known = allocated.unwrap_or(request);
     let grows = size < request;
     match status.allocated_resource_statuses.storage.as_deref() {
-        None if grows => Some(request),
+        None | Some(INFEASIBLE) if grows => Some(request),
         None if allocated.is_none() && claim.condition(FILE_SYSTEM_RESIZE_PENDING) => None,
         Some(IN_PROGRESS) if grows && had_final_error => Some(request),
-        Some(INFEASIBLE) if grows => Some(request),
         None | Some(IN_PROGRESS | INFEASIBLE | NODE_INFEASIBLE) => Some(known),
         Some(NODE_PENDING | NODE_IN_PROGRESS) => (grows && size < known).then_some(known),
         // A state of a later Kubernetes.

@@ -46,14 +46,21 @@ pub fn step(content: &Content, driver: &str) -> Step {
     if content.spec.driver != driver || content.annotation(GROUP_SNAPSHOT_HANDLE).is_some() {
         return Step::Nothing;
     }
+    let source = &content.spec.source;
     if content.is_deleting() {
-        return deletion(content);
+        return match &source.volume_handle {
+            // The snapshot may exist without being known: it is asked for until the answer is final.
+            Some(volume) if content.annotation(SNAPSHOT_BEING_CREATED).is_some() => {
+                Step::Create(volume.clone())
+            }
+            _ => deletion(content),
+        };
     }
     let status = content.status.as_ref();
     if status.is_some_and(|status| status.ready_to_use == Some(true)) {
         return Step::Nothing;
     }
-    match (&content.spec.source.volume_handle, &content.spec.source.snapshot_handle) {
+    match (&source.volume_handle, &source.snapshot_handle) {
         (Some(volume), _) => Step::Create(volume.clone()),
         (None, Some(snapshot)) => Step::Check(snapshot.clone()),
         (None, None) => Step::Nothing,
@@ -154,29 +161,32 @@ impl Snapshotter {
     }
 
     async fn create(&self, content: &Content, volume: &str) -> Result<Next, Stopped> {
-        let context = &self.context;
+        let shared = &self.context;
         let class = self.class(content).await?;
-        let extra_metadata = context.settings.extra_metadata;
+        let extra_metadata = shared.settings.extra_metadata;
         let request = create_request(content, volume, &class, extra_metadata)
             .map_err(Status::invalid_argument)?;
         let mut content = content.clone();
         if content.annotation(SNAPSHOT_BEING_CREATED).is_none() {
-            let patch = json!({"metadata": {"annotations": {SNAPSHOT_BEING_CREATED: "yes"}}});
-            content = context.writer.replace_fields_of(&content, patch).await?;
+            let annotations = json!({SNAPSHOT_BEING_CREATED: "yes"});
+            content = shared.writer.annotate(&content, annotations).await?;
         }
-        let call = context.calls.service().create_snapshot(Request::new(request));
-        let answer = context.calls.send(call).await;
+        let call = shared.calls.service().create_snapshot(Request::new(request));
+        let answer = shared.calls.send(call).await;
         let snapshot = match answer {
             Ok(answer) => answer.snapshot.unwrap_or_default(),
             Err(status) => {
-                if is_final(status.code()) {
-                    self.end_creation(&content).await?;
+                if is_final(status.code())
+                    && let Err(error) = self.end_creation(&content).await
+                {
+                    // The next attempt removes the annotation. The failure is reported in any case.
+                    tracing::warn!(%error, name = content.name(), "an annotation cannot be removed");
                 }
                 return Err(status.into());
             }
         };
         let patch = status(&content, &snapshot, jiff::Timestamp::now());
-        let content = context.writer.patch_status(&content, patch).await?;
+        let content = shared.writer.patch_status(&content, patch).await?;
         self.end_creation(&content).await?;
         Ok(if snapshot.ready_to_use { Next::OnChange } else { Next::Retry })
     }
@@ -186,8 +196,8 @@ impl Snapshotter {
         if content.annotation(SNAPSHOT_BEING_CREATED).is_none() {
             return Ok(());
         }
-        let patch = json!({"metadata": {"annotations": {SNAPSHOT_BEING_CREATED: null}}});
-        self.context.writer.replace_fields_of(content, patch).await.map(drop)
+        let annotations = json!({SNAPSHOT_BEING_CREATED: null});
+        self.context.writer.annotate(content, annotations).await.map(drop)
     }
 
     async fn class(&self, content: &Content) -> Result<SnapshotClass, Stopped> {
@@ -205,26 +215,26 @@ impl Snapshotter {
     }
 
     async fn check(&self, content: &Content, handle: &str) -> Result<Next, Stopped> {
-        let context = &self.context;
-        let snapshot = if context.capabilities.has(Rpc::ListSnapshots) {
+        let shared = &self.context;
+        let snapshot = if shared.capabilities.has(Rpc::ListSnapshots) {
             let request = ListSnapshotsRequest { snapshot_id: handle.into(), ..Default::default() };
-            let call = context.calls.service().list_snapshots(Request::new(request));
-            let answer = context.calls.send(call).await?;
+            let call = shared.calls.service().list_snapshots(Request::new(request));
+            let answer = shared.calls.send(call).await?;
             let found = answer.entries.into_iter().find_map(|entry| entry.snapshot);
             found.ok_or_else(|| Status::not_found(format!("there is no snapshot {handle}")))?
         } else {
             CsiSnapshot { snapshot_id: handle.into(), ready_to_use: true, ..Default::default() }
         };
         let patch = status(content, &snapshot, jiff::Timestamp::now());
-        context.writer.patch_status(content, patch).await?;
+        shared.writer.patch_status(content, patch).await?;
         Ok(if snapshot.ready_to_use { Next::OnChange } else { Next::Retry })
     }
 
     async fn delete(&self, content: &Content, handle: String) -> Result<Next, Stopped> {
-        let context = &self.context;
+        let shared = &self.context;
         let request = DeleteSnapshotRequest { snapshot_id: handle, ..Default::default() };
-        let call = context.calls.service().delete_snapshot(Request::new(request));
-        context.calls.send(call).await?;
+        let call = shared.calls.service().delete_snapshot(Request::new(request));
+        shared.calls.send(call).await?;
         self.release(content).await
     }
 
@@ -299,7 +309,7 @@ mod tests {
 
     const DRIVER: &str = "csi.vsphere.vmware.com";
 
-    fn content(metadata: &Value, spec: &Value, status: Value) -> Content {
+    fn content(metadata: &Value, spec: &Value, status: &Value) -> Content {
         let mut content = json!({
             "metadata": {"name": "c", "finalizers": [CONTENT_PROTECTION]},
             "spec": {
@@ -320,14 +330,14 @@ mod tests {
     fn a_snapshot_is_taken_and_asked_for_until_it_is_ready() {
         let none = json!({});
         let made = json!({"source": {"snapshotHandle": "fcd+1"}});
-        let decide = |spec: &Value, status| step(&content(&none, spec, status), DRIVER);
+        let decide = |spec: &Value, status: Value| step(&content(&none, spec, &status), DRIVER);
         assert_eq!(decide(&none, json!(null)), Step::Create("fcd".into()));
         assert_eq!(decide(&none, json!({"readyToUse": false})), Step::Create("fcd".into()));
         assert_eq!(decide(&none, json!({"readyToUse": true})), Step::Nothing);
         assert_eq!(decide(&made, json!(null)), Step::Check("fcd+1".into()));
         assert_eq!(decide(&json!({"driver": "other"}), json!(null)), Step::Nothing);
         let member = json!({"annotations": {GROUP_SNAPSHOT_HANDLE: "g"}});
-        assert_eq!(step(&content(&member, &none, json!(null)), DRIVER), Step::Nothing);
+        assert_eq!(step(&content(&member, &none, &json!(null)), DRIVER), Step::Nothing);
     }
 
     #[test]
@@ -337,12 +347,12 @@ mod tests {
             let deleting = json!({
                 "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations,
             });
-            step(&content(&deleting, &spec, status.clone()), DRIVER)
+            step(&content(&deleting, &spec, &status), DRIVER)
         };
         let deleted = json!({SNAPSHOT_BEING_DELETED: "yes"});
         let both = json!({SNAPSHOT_BEING_DELETED: "yes", SNAPSHOT_BEING_CREATED: "yes"});
         assert_eq!(decide(deleted.clone(), json!({})), Step::Delete("fcd+1".into()));
-        assert_eq!(decide(both, json!({})), Step::Nothing);
+        assert_eq!(decide(both, json!({})), Step::Create("fcd".into()));
         assert_eq!(decide(json!({}), json!({})), Step::Nothing);
         assert_eq!(decide(deleted, json!({"deletionPolicy": "Retain"})), Step::Release);
         let unbound = json!({
@@ -358,7 +368,7 @@ mod tests {
             "parameters": {"a": "b", "csi.storage.k8s.io/snapshotter-secret-name": "x"},
         }))
         .unwrap();
-        let content = content(&json!({}), &json!({}), json!(null));
+        let content = content(&json!({}), &json!({}), &json!(null));
         let request = create_request(&content, "fcd", &class, true).unwrap();
         assert_eq!(
             (request.name.as_str(), request.source_volume_id.as_str()),
@@ -379,7 +389,7 @@ mod tests {
     #[test]
     fn the_handle_of_a_snapshot_never_changes() {
         let known = json!({"snapshotHandle": "fcd+1", "creationTime": 5, "restoreSize": 7});
-        let content = content(&json!({}), &json!({}), known);
+        let content = content(&json!({}), &json!({}), &known);
         let answer = CsiSnapshot {
             snapshot_id: "fcd+2".into(),
             size_bytes: 9,

@@ -111,6 +111,16 @@ impl Writer {
         self.patch_status_with(&api, object, Patch::Merge(with_uid(object, patch))).await
     }
 
+    /// Changes annotations of a cluster-scoped custom resource, if it is still the same.
+    pub async fn annotate<K>(&self, object: &K, annotations: Value) -> Result<K, kube::Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        let patch = with_uid(object, json!({"metadata": {"annotations": annotations}}));
+        self.patch_with(&api, object, Patch::Merge(patch)).await
+    }
+
     /// Changes a cluster-scoped custom resource, if nobody has changed it since.
     pub async fn replace_fields_of<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
     where
@@ -243,7 +253,10 @@ pub fn after_failure(error: &kube::Error) -> Next {
         kube::Error::Api(status) if status.code == 409 => Next::Conflict,
         // The watch reports the deletion.
         kube::Error::Api(status) if status.code == 404 => Next::OnChange,
-        _ => Next::Retry,
+        _ => {
+            tracing::warn!(%error, "a write to the API server failed; it is repeated");
+            Next::Retry
+        }
     }
 }
 

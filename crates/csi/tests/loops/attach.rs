@@ -59,3 +59,23 @@ async fn an_attachment_reports_why_it_waits_and_continues_at_once() {
     assert!(stage.driver.volumes()[&name].nodes.is_empty());
     assert_eq!(stage.driver.calls("unpublish"), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_was_detached_by_hand_is_attached_again() {
+    let stage = Stage::start().await;
+    let run = stage.run();
+    stage.claim("data", "immediate").await;
+    let name = stage.bound("data").await.metadata.name.unwrap();
+    stage.pod("app", "data", json!({})).await;
+    let attachment = stage.attached(&name).await;
+    run.stop().await;
+    stage.driver.detach_by_hand(&name);
+    let _run = stage.run();
+    let vm = format!("vm-{}", attachment.spec.node_name);
+    eventually("the disk is attached again", 60, async || {
+        let nodes = stage.driver.volumes()[&name].nodes.clone();
+        if nodes == [vm.clone()].into() { Ok(()) } else { Err(format!("{nodes:?}")) }
+    })
+    .await;
+    assert_eq!(stage.driver.calls("publish"), 2);
+}

@@ -74,6 +74,11 @@ impl Driver {
         self.state.lock().unwrap().deleted.clone()
     }
 
+    /// Detaches a volume as an admin can do in vCenter.
+    pub(crate) fn detach_by_hand(&self, volume: &str) {
+        self.state.lock().unwrap().volumes.get_mut(volume).unwrap().nodes.clear();
+    }
+
     async fn begin(&self, call: &'static str) -> Result<(), Status> {
         {
             let mut state = self.state.lock().unwrap();
@@ -221,6 +226,8 @@ impl Controller for Driver {
             Rpc::CloneVolume,
             Rpc::ModifyVolume,
             Rpc::GetCapacity,
+            Rpc::ListVolumes,
+            Rpc::ListVolumesPublishedNodes,
         ];
         let capabilities = all.into_iter().map(|kind| ControllerServiceCapability {
             r#type: Some(capability::Type::Rpc(capability::Rpc { r#type: kind.into() })),

@@ -188,6 +188,14 @@ async fn a_snapshot_is_taken_restored_and_deleted() {
 
     delete(&stage, "before-upgrade").await;
     assert!(stage.driver.snapshots().is_empty());
+
+    // A snapshot that is deleted while it is being taken is not leaked.
+    stage.driver.fail("create-snapshot", [Status::deadline_exceeded("the task is still running")]);
+    take(&stage, "unwanted", &handle).await;
+    stage.until_event(&content_of("unwanted"), "SnapshotCreationFailed").await;
+    delete(&stage, "unwanted").await;
+    assert!(stage.driver.snapshots().is_empty());
+    assert_eq!(stage.driver.calls("delete-snapshot"), 2);
 }
 
 fn source(driver: &Driver, volume: &str) -> String {

@@ -49,16 +49,24 @@ pub struct Draft {
     pub request: CreateVolumeRequest,
 }
 
+/// What a volume needs beyond its claim and class.
+#[derive(Clone, Debug, Default)]
+pub struct Requirements {
+    pub topology: Option<TopologyRequirement>,
+    pub content_source: Option<VolumeContentSource>,
+    /// The parameters of the VolumeAttributesClass.
+    pub mutable_parameters: HashMap<String, String>,
+}
+
 /// Builds the request for a claim.
 pub fn draft(
     claim: &Claim,
     class: &StorageClass,
     settings: &Settings,
     single_node_modes: bool,
-    topology: Option<TopologyRequirement>,
-    content_source: Option<VolumeContentSource>,
-    mutable_parameters: HashMap<String, String>,
+    requirements: Requirements,
 ) -> Result<Draft, String> {
+    let Requirements { topology, content_source, mutable_parameters } = requirements;
     if claim.spec.selector.is_some() {
         return Err("a claim with a selector cannot be provisioned: remove spec.selector".into());
     }
@@ -106,7 +114,7 @@ mod tests {
 
     const DRIVER: &str = "csi.vsphere.vmware.com";
 
-    fn claim(annotations: serde_json::Value, spec: serde_json::Value) -> Claim {
+    fn claim(annotations: &serde_json::Value, spec: &serde_json::Value) -> Claim {
         serde_json::from_value(json!({
             "metadata": {"namespace": "shop", "name": "data", "uid": "u-1", "annotations": annotations},
             "spec": spec,
@@ -136,7 +144,7 @@ mod tests {
             (json!({}), json!({}), false),
         ];
         for (annotations, spec, requested) in cases {
-            let claim = claim(annotations.clone(), spec.clone());
+            let claim = claim(&annotations, &spec);
             assert_eq!(is_requested(&claim, DRIVER), requested, "{annotations} {spec}");
         }
     }
@@ -144,16 +152,16 @@ mod tests {
     #[test]
     fn a_delayed_claim_waits_for_its_node() {
         let (waiting, selected) =
-            (claim(json!({}), json!({})), claim(json!({SELECTED_NODE: "n1"}), json!({})));
+            (claim(&json!({}), &json!({})), claim(&json!({SELECTED_NODE: "n1"}), &json!({})));
         assert!(waits_for_consumer(&waiting, &class("WaitForFirstConsumer")));
         assert!(!waits_for_consumer(&selected, &class("WaitForFirstConsumer")));
         assert!(!waits_for_consumer(&waiting, &class("Immediate")));
     }
 
-    fn drafted(spec: serde_json::Value, extra_metadata: bool) -> Result<Draft, String> {
+    fn drafted(spec: &serde_json::Value, extra_metadata: bool) -> Result<Draft, String> {
         let settings = Settings { extra_metadata, ..Settings::new(DRIVER, "test") };
-        let claim = claim(json!({}), spec);
-        draft(&claim, &class("Immediate"), &settings, false, None, None, HashMap::new())
+        let claim = claim(&json!({}), spec);
+        draft(&claim, &class("Immediate"), &settings, false, Requirements::default())
     }
 
     #[test]
@@ -161,7 +169,7 @@ mod tests {
         let spec = json!({
             "accessModes": ["ReadWriteOnce", "ReadWriteMany"], "resources": {"requests": {"storage": "5Gi"}},
         });
-        let request = drafted(spec, true).unwrap().request;
+        let request = drafted(&spec, true).unwrap().request;
         assert_eq!(request.name, "pvc-u-1");
         assert_eq!(request.capacity_range.unwrap().required_bytes, 5 << 30);
         assert_eq!(request.capacity_range.unwrap().limit_bytes, 0);
@@ -184,12 +192,12 @@ mod tests {
         ]);
         let actual = request.parameters.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         assert_eq!(actual.collect::<HashMap<_, _>>(), expected);
-        assert_eq!(drafted(json!({}), false).unwrap().request.parameters.len(), 1);
+        assert_eq!(drafted(&json!({}), false).unwrap().request.parameters.len(), 1);
     }
 
     #[test]
     fn a_claim_that_selects_volumes_is_refused() {
-        let refused = drafted(json!({"selector": {"matchLabels": {"a": "b"}}}), true);
+        let refused = drafted(&json!({"selector": {"matchLabels": {"a": "b"}}}), true);
         assert!(refused.unwrap_err().contains("spec.selector"));
     }
 }

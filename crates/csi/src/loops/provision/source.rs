@@ -231,3 +231,126 @@ pub fn clone_handle(
     }
     Ok(csi.volume_handle.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::model::Volume;
+
+    const DRIVER: &str = "csi.vsphere.vmware.com";
+
+    fn claim(spec: &serde_json::Value) -> Claim {
+        let mut claim = json!({
+            "metadata": {"namespace": "shop", "name": "copy", "uid": "u-2"},
+            "spec": {"resources": {"requests": {"storage": "2Gi"}}, "volumeMode": "Filesystem"},
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            claim["spec"][key] = value.clone();
+        }
+        serde_json::from_value(claim).unwrap()
+    }
+
+    #[test]
+    fn the_source_of_a_claim_is_recognised() {
+        let source = |spec| data_source(&claim(&spec));
+        assert_eq!(source(json!({})), Ok(DataSource::Empty));
+        let snapshot =
+            json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"});
+        assert_eq!(source(json!({"dataSource": snapshot})), Ok(DataSource::Snapshot("s".into())));
+        assert_eq!(
+            source(json!({"dataSourceRef": snapshot})),
+            Ok(DataSource::Snapshot("s".into()))
+        );
+        let other_claim = json!({"kind": "PersistentVolumeClaim", "name": "c"});
+        assert_eq!(source(json!({"dataSource": other_claim})), Ok(DataSource::Claim("c".into())));
+        let backup = json!({"apiGroup": "example.com", "kind": "Backup", "name": "b"});
+        assert_eq!(
+            source(json!({"dataSourceRef": backup})),
+            Ok(DataSource::Populator("Backup".into()))
+        );
+        let mut elsewhere = snapshot;
+        elsewhere["namespace"] = "other".into();
+        assert!(
+            source(json!({"dataSourceRef": elsewhere})).unwrap_err().contains("another namespace")
+        );
+    }
+
+    fn snapshot(status: &serde_json::Value) -> Snapshot {
+        let mut snapshot = json!({
+            "metadata": {"namespace": "shop", "name": "s", "uid": "u-s"},
+            "status": {"boundVolumeSnapshotContentName": "c", "readyToUse": true, "restoreSize": "2Gi"},
+        });
+        for (key, value) in status.as_object().unwrap() {
+            snapshot["status"][key] = value.clone();
+        }
+        serde_json::from_value(snapshot).unwrap()
+    }
+
+    fn content(annotations: &serde_json::Value, spec: &serde_json::Value) -> Content {
+        let mut content = json!({
+            "metadata": {"name": "c", "annotations": annotations},
+            "spec": {
+                "driver": DRIVER, "sourceVolumeMode": "Filesystem",
+                "volumeSnapshotRef": {"namespace": "shop", "name": "s", "uid": "u-s"},
+            },
+            "status": {"snapshotHandle": "fcd+1"},
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            content["spec"][key] = value.clone();
+        }
+        serde_json::from_value(content).unwrap()
+    }
+
+    #[test]
+    fn a_claim_is_restored_only_from_a_snapshot_that_fits() {
+        let none = json!({});
+        let (same, fits) = (claim(&none), content(&none, &none));
+        let ok = snapshot_handle(&same, &snapshot(&none), &fits, DRIVER);
+        assert_eq!(ok.as_deref(), Ok("fcd+1"));
+        let small = claim(&json!({"resources": {"requests": {"storage": "1Gi"}}}));
+        let block = claim(&json!({"volumeMode": "Block"}));
+        let foreign = content(&none, &json!({"driver": "other"}));
+        let of_other = json!({"volumeSnapshotRef": {"name": "s", "uid": "another"}});
+        let cases = [
+            (&small, snapshot(&none), fits.clone(), "needs 2Gi"),
+            (&block, snapshot(&none), fits.clone(), ALLOW_MODE_CHANGE),
+            (&same, snapshot(&json!({"readyToUse": false})), fits, "not ready"),
+            (&same, snapshot(&none), foreign, "belongs to the driver other"),
+            (&same, snapshot(&none), content(&none, &of_other), "not bound"),
+        ];
+        for (claim, snapshot, content, reason) in cases {
+            let refused = snapshot_handle(claim, &snapshot, &content, DRIVER).unwrap_err();
+            assert!(refused.contains(reason), "{refused}");
+        }
+        let allowed = content(&json!({ALLOW_MODE_CHANGE: "true"}), &none);
+        assert!(snapshot_handle(&block, &snapshot(&none), &allowed, DRIVER).is_ok());
+    }
+
+    #[test]
+    fn a_claim_is_cloned_only_from_a_bound_one_of_the_same_kind() {
+        let mut source = claim(&json!({"volumeName": "pv"}));
+        source.metadata.name = Some("data".into());
+        source.status.phase = "Bound".into();
+        let volume: Volume = serde_json::from_value(json!({
+            "metadata": {"name": "pv"},
+            "spec": {
+                "claimRef": {"namespace": "shop", "name": "data", "uid": "u-2"},
+                "csi": {"driver": DRIVER, "volumeHandle": "fcd"},
+            },
+        }))
+        .unwrap();
+        let same = claim(&json!({}));
+        assert_eq!(clone_handle(&same, &source, Some(&volume), DRIVER).as_deref(), Ok("fcd"));
+        let small = claim(&json!({"resources": {"requests": {"storage": "1Gi"}}}));
+        let block = claim(&json!({"volumeMode": "Block"}));
+        for (claim, volume, driver, reason) in [
+            (&small, Some(&volume), DRIVER, "has 2Gi"),
+            (&block, Some(&volume), DRIVER, "another volume mode"),
+            (&same, None, DRIVER, "not bound"),
+            (&same, Some(&volume), "other", "another driver"),
+        ] {
+            let refused = clone_handle(claim, &source, volume, driver).unwrap_err();
+            assert!(refused.contains(reason), "{refused}");
+        }
+    }
+}

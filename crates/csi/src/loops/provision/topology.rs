@@ -241,14 +241,13 @@ mod tests {
     const ZONE: &str = "topology.csi.vmware.com/zone";
     const REGION: &str = "topology.csi.vmware.com/region";
 
-    /// Nodes with their keys and labels.
-    struct Nodes(Vec<(&'static str, Vec<&'static str>, Vec<(&'static str, &'static str)>)>);
+    /// A name, its keys and its labels.
+    type TestNode = (&'static str, Vec<&'static str>, Vec<(&'static str, &'static str)>);
+
+    struct Nodes(Vec<TestNode>);
 
     impl Nodes {
-        fn find(
-            &self,
-            node: &str,
-        ) -> Option<&(&'static str, Vec<&'static str>, Vec<(&'static str, &'static str)>)> {
+        fn find(&self, node: &str) -> Option<&TestNode> {
             self.0.iter().find(|(name, ..)| *name == node)
         }
     }
@@ -280,7 +279,7 @@ mod tests {
         ])
     }
 
-    fn class(allowed: serde_json::Value) -> StorageClass {
+    fn class(allowed: &serde_json::Value) -> StorageClass {
         serde_json::from_value(json!({
             "metadata": {"name": "fast"}, "provisioner": "csi.vsphere.vmware.com", "allowedTopologies": allowed,
         }))
@@ -300,15 +299,14 @@ mod tests {
     ) -> Result<(String, String), Unsatisfiable> {
         let options = Options { strict, immediate: true };
         let found = requirement(name, class, node, &three_zones(), options)?.unwrap();
-        let list = |all: &[Topology]| {
-            all.iter().map(|t| t.segments[ZONE].clone()).collect::<Vec<_>>().join("")
-        };
+        let list =
+            |all: &[Topology]| all.iter().map(|t| t.segments[ZONE].clone()).collect::<String>();
         Ok((list(&found.requisite), list(&found.preferred)))
     }
 
     #[test]
     fn a_selected_node_decides_with_strict_topology() {
-        let (any, ab) = (class(json!(null)), class(zones(&["a", "b"])));
+        let (any, ab) = (class(&json!(null)), class(&zones(&["a", "b"])));
         assert_eq!(wanted("x", &any, Some("n2"), true), Ok(("b".into(), "b".into())));
         assert_eq!(wanted("x", &ab, Some("n2"), true), Ok(("b".into(), "b".into())));
         let refused = wanted("x", &ab, Some("n3"), true).unwrap_err();
@@ -318,7 +316,7 @@ mod tests {
 
     #[test]
     fn without_strict_topology_the_segment_of_the_selected_node_comes_first() {
-        let (any, cb) = (class(json!(null)), class(zones(&["c", "b"])));
+        let (any, cb) = (class(&json!(null)), class(&zones(&["c", "b"])));
         assert_eq!(wanted("x", &any, Some("n2"), false), Ok(("abc".into(), "bca".into())));
         assert_eq!(wanted("x", &cb, Some("n3"), false), Ok(("bc".into(), "cb".into())));
         let refused = wanted("x", &cb, Some("n1"), false).unwrap_err();
@@ -327,7 +325,7 @@ mod tests {
 
     #[test]
     fn replicas_of_a_stateful_set_are_spread_and_their_claims_stay_together() {
-        let any = class(json!(null));
+        let any = class(&json!(null));
         let first = |name: &str| wanted(name, &any, None, true).unwrap().1[..1].to_owned();
         let spread: BTreeSet<_> =
             (0..3).map(|replica| first(&format!("data-db-{replica}"))).collect();
@@ -350,25 +348,25 @@ mod tests {
     #[test]
     fn immediate_binding_without_topology_requests_none() {
         let options = Options { strict: true, immediate: false };
-        let none = requirement("x", &class(json!(null)), None, &three_zones(), options);
+        let none = requirement("x", &class(&json!(null)), None, &three_zones(), options);
         assert_eq!(none, Ok(None));
     }
 
     #[test]
     fn a_node_without_the_driver_is_not_selected_again() {
-        let missing = wanted("x", &class(json!(null)), Some("gone"), true).unwrap_err();
+        let missing = wanted("x", &class(&json!(null)), Some("gone"), true).unwrap_err();
         assert!(missing.reschedule && missing.message.contains("has no CSINode"), "{missing:?}");
-        let waiting = wanted("x", &class(json!(null)), Some("unregistered"), true).unwrap_err();
+        let waiting = wanted("x", &class(&json!(null)), Some("unregistered"), true).unwrap_err();
         assert!(!waiting.reschedule);
         assert!(waiting.message.starts_with("no topology key found for node unregistered"));
-        let unlabelled = wanted("x", &class(json!(null)), Some("unlabelled"), true).unwrap_err();
+        let unlabelled = wanted("x", &class(&json!(null)), Some("unlabelled"), true).unwrap_err();
         assert!(!unlabelled.reschedule && unlabelled.message.contains(ZONE), "{unlabelled:?}");
     }
 
     #[test]
     fn a_driver_that_runs_nowhere_provisions_nothing() {
         let options = Options { strict: true, immediate: true };
-        let none = requirement("x", &class(json!(null)), None, &Nodes(vec![]), options);
+        let none = requirement("x", &class(&json!(null)), None, &Nodes(vec![]), options);
         assert!(none.unwrap_err().message.starts_with("no available topology found"));
     }
 

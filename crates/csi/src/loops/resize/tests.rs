@@ -68,6 +68,7 @@ fn only_the_volume_of_the_claim_grows() {
     let now = jiff::Timestamp::UNIX_EPOCH;
     waiting.status.conditions = vec![condition(FILE_SYSTEM_RESIZE_PENDING, "", "", now)];
     assert_eq!(target(&waiting, &volume(3), false), None, "the kubelet works on it");
+    assert_eq!(target(&waiting, &volume(1), false), Some(Bytes(3 * GI)), "more is requested");
 }
 
 #[test]
