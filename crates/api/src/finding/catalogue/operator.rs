@@ -141,7 +141,7 @@ catalogue! {
         why: "Volumes are attached and mounted through the running driver. VDO does not replace it with the other implementation while it is installed.",
         remedy: [
             "Set {field} to {running} to keep the running driver",
-            "To run the other one, first delete the pods that use its volumes and uninstall it: vdoctl remove csi",
+            "To run the other one, first delete the pods that use its volumes, and uninstall it with storageProvider.mode: Removed",
         ],
     }
 }
