@@ -198,6 +198,7 @@ fn the_images_of_the_embedded_catalog_have_digests() {
         without,
         [
             "ghcr.io/vmware-tanzu/vdo-cloud-controller:0.7.0",
+            "ghcr.io/vmware-tanzu/vdo-csi:0.7.0",
             "registry.k8s.io/csi-vsphere/driver:v3.8.0",
             "registry.k8s.io/csi-vsphere/syncer:v3.8.0",
         ]

@@ -135,7 +135,8 @@ fn only_the_node_driver_is_privileged() {
                 assert_eq!(context["readOnlyRootFilesystem"], true, "{at}: {name}");
                 assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{at}: {name}");
                 // Releases before 3.1 run only as root; so do containers with a socket on the node.
-                let root = release.driver == Driver::Csi && release.line() < (3, 1);
+                let upstream = release.implementation == Implementation::Upstream;
+                let root = release.driver == Driver::Csi && upstream && release.line() < (3, 1);
                 let on_node = object.kind() == "DaemonSet" && release.driver == Driver::Csi;
                 let snapshots = name == "snapshot-controller";
                 assert_eq!(

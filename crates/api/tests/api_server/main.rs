@@ -68,7 +68,7 @@ async fn unknown_fields_are_pruned(server: &Server) {
         "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
         "metadata": {"name": "pruned", "namespace": "default"},
         "spec": {
-            "storageProvider": {"vsphereCloudConfig": "a", "implementation": "Upstream"},
+            "storageProvider": {"vsphereCloudConfig": "a"},
             "networkProvider": {"plugin": "Antrea"},
         },
     });
