@@ -6,7 +6,7 @@ mod common;
 use std::{path::PathBuf, time::Duration};
 
 use common::{GIB, create_request};
-use csi::proto::csi::{Volume, controller_client::ControllerClient};
+use csi::proto::csi::{ListVolumesRequest, Volume, controller_client::ControllerClient};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api,
@@ -14,7 +14,10 @@ use kube::{
     core::gvk::GroupVersionKind,
 };
 use testkit::{ControlPlane, Fault, Inventory, Process, Vcenter, Workdir, eventually};
-use tonic::{Status, transport::Endpoint};
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
 use vsphere::{Client, Credentials, Trust, cns::QueryFilter};
 
 const NAMESPACE: &str = "vmware-system-csi";
@@ -44,7 +47,7 @@ impl Site {
         self.workdir.path().join(self.socket)
     }
 
-    /// Starts the controller and waits until it serves.
+    /// Starts the controller and waits until it serves and has read the vCenter.
     async fn controller(&self, label: &str) -> Process {
         let ca = self.workdir.write("ca.pem", self.vcenter.ca_pem()).unwrap();
         let (address, port) = (self.vcenter.address().ip(), self.vcenter.address().port());
@@ -74,15 +77,22 @@ impl Site {
             }
         })
         .await;
+        eventually("the controller has read the vCenter", 60, async || {
+            let listing = self.client().await?.list_volumes(ListVolumesRequest::default()).await;
+            listing.map(drop)
+        })
+        .await;
         process
     }
 
-    async fn create(&self) -> Result<Volume, Status> {
+    async fn client(&self) -> Result<ControllerClient<Channel>, Status> {
         let endpoint = Endpoint::try_from(format!("unix:{}", self.socket().display())).unwrap();
-        let channel =
-            endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))?;
-        let mut client = ControllerClient::new(channel);
-        let response = client.create_volume(create_request(NAME, GIB)).await?;
+        let channel = endpoint.connect().await;
+        channel.map(ControllerClient::new).map_err(|error| Status::unavailable(error.to_string()))
+    }
+
+    async fn create(&self) -> Result<Volume, Status> {
+        let response = self.client().await?.create_volume(create_request(NAME, GIB)).await?;
         Ok(response.into_inner().volume.unwrap())
     }
 
