@@ -16,7 +16,7 @@ pub(crate) mod matrix;
 use runtime::error_chain::error_chain;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::{CompatibilityConfig, CompatibilityConfigStatus};
+use api::{CompatibilityConfig, CompatibilityConfigStatus, VDOConfig, vdo_config::CatalogSource};
 use catalog::{
     Catalog,
     trust::{BoundedBuffer, CatalogStore, PublicKey, Refusal, Trust, project_keys},
@@ -65,6 +65,8 @@ pub struct Catalogs {
     last: Option<(String, Instant)>,
     fetching: JoinSet<(String, Result<Vec<u8>, String>)>,
     changed: Arc<watch::Sender<()>>,
+    /// Whether it stores accepted catalogs in the cluster.
+    writes: bool,
 }
 
 impl Catalogs {
@@ -83,6 +85,22 @@ impl Catalogs {
             last: None,
             fetching: JoinSet::new(),
             changed,
+            writes: true,
+        }
+    }
+
+    /// For a program that only reads the cluster.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { writes: false, ..self }
+    }
+
+    /// The catalog that a VDOConfig uses, and the reason why it is not the last offered one.
+    pub fn of(&self, config: &VDOConfig) -> (Arc<Catalog>, Option<&CatalogTrouble>) {
+        let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
+        match source {
+            Some(CatalogSource::Embedded) => (self.embedded(), None),
+            _ => (self.current(), self.trouble()),
         }
     }
 
@@ -211,7 +229,7 @@ impl Catalogs {
     ) -> Result<(), kube::Error> {
         let bundle = String::from_utf8_lossy(bytes).into_owned();
         let kept = Kept { floors: self.store.floors(), early_floor: None, source, bundle };
-        if self.kept.as_ref() != Some(&kept) {
+        if self.writes && self.kept.as_ref() != Some(&kept) {
             kept::write(client, namespace, &kept).await?;
             self.kept = Some(kept);
         }

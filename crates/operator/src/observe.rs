@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use api::{CompatibilityConfig, VDOConfig, vdo_config::CatalogSource};
+use api::{CompatibilityConfig, VDOConfig};
 use catalog::Driver;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -31,8 +31,10 @@ use plan::{
 
 pub use self::surroundings::{Surroundings, Timeouts};
 pub(crate) use self::{
-    identity::usual as cluster_ids, platform::once as platform_once, surroundings::surroundings,
-    vcenters::certificates,
+    identity::configured_cluster_id,
+    platform::of_api_server as platform_of_api_server,
+    surroundings::surroundings,
+    vcenters::{of as vcenter_facts, wanted as wanted_vcenters},
 };
 use crate::{
     applied::Applied,
@@ -53,10 +55,9 @@ pub async fn observe(
     applied: &Applied,
     refused: &BTreeMap<Driver, Refusal>,
 ) -> Result<Observed, kube::Error> {
-    let compatibility = catalogs::followed(stores.compatibility_configs(), &around.namespace);
-    let legacy = stores.map_version(catalogs::matrix::NAME, &around.namespace);
-    catalogs.follow(client, &around.namespace, compatibility.as_ref(), legacy.as_deref()).await?;
-    let problems = vcenters::follow(client, stores, vcenters).await;
+    let compatibility = follow_catalog(client, &around.namespace, stores, catalogs).await?;
+    let (wanted, problems) = vcenters::wanted(client, stores, vcenters).await;
+    vcenters.follow(wanted);
     let all = vcenters::of(stores, vcenters, &problems);
     let unsure = problems.values().any(vcenters::Problem::may_pass);
     let recorded = followed::recorded(client, &around.namespace).await?;
@@ -103,8 +104,7 @@ pub async fn observe(
     let objects = stores.objects(applied);
     let driver_secrets =
         driver_secrets::of(client, &stores.driver_secrets, &objects, &records).await;
-    let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
-    let embedded = source == Some(CatalogSource::Embedded);
+    let (catalog, catalog_trouble) = catalogs.of(&config);
     let facts = Facts {
         now: Timestamp::now(),
         vcenters: own.map(|((_, name), vcenter)| (name.clone(), vcenter.clone())).collect(),
@@ -116,8 +116,8 @@ pub async fn observe(
             runs: go_vdo,
             cloud_secret: stores.secret_version(names::CPI_SECRET).is_some(),
         },
-        catalog: if embedded { catalogs.embedded() } else { catalogs.current() },
-        catalog_trouble: catalogs.trouble().filter(|_| !embedded).cloned(),
+        catalog,
+        catalog_trouble: catalog_trouble.cloned(),
         config,
         rivals,
         cluster,
@@ -141,6 +141,19 @@ pub async fn observe(
         health: Health::default(),
     };
     Ok(Observed { facts: Some(facts), ..observed })
+}
+
+/// Follows the CompatibilityConfig, or the ConfigMap of the Go VDO, to the catalog in use.
+pub(crate) async fn follow_catalog(
+    client: &Client,
+    namespace: &str,
+    stores: &Stores,
+    catalogs: &mut Catalogs,
+) -> Result<Option<CompatibilityConfig>, kube::Error> {
+    let compatibility = catalogs::followed(stores.compatibility_configs(), namespace);
+    let legacy = stores.map_version(catalogs::matrix::NAME, namespace);
+    catalogs.follow(client, namespace, compatibility.as_ref(), legacy.as_deref()).await?;
+    Ok(compatibility)
 }
 
 /// The CNS cluster id from the record of another cluster, or from the status alone. Somebody may have
@@ -266,7 +279,7 @@ pub(crate) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
 
 /// The VDOConfig in the operator's namespace that VDO follows, and the others. No other VDOConfig replaces
 /// one that VDO cannot read: its spec is unknown, so VDO leaves the running drivers alone.
-fn choose(
+pub(crate) fn choose(
     stores: &Stores,
     recorded: Option<&FollowedConfig>,
 ) -> (Option<Arc<DeserializeGuard<VDOConfig>>>, Vec<Rival>) {

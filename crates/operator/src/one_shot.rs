@@ -80,7 +80,7 @@ pub async fn look(
     tokio::time::timeout_at(end, stores.ready()).await.context(SlowSnafu { within })?;
     let (mut vcenters, mut catalogs) = (
         Vcenters::new(build, changed.clone(), Arc::new(vsphere::CallCounter::default())),
-        Catalogs::new(changed.clone()),
+        Catalogs::new(changed.clone()).read_only(),
     );
     let (applied, refused) = (Applied::default(), BTreeMap::new());
     let mut news = changed.subscribe();

@@ -9,8 +9,8 @@ use std::{
 };
 
 use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
-use futures::{Stream, StreamExt};
-use health::facts::{AccessReview, Known};
+use futures::{FutureExt, Stream, StreamExt};
+use health::facts::{AccessReview, Known, Platform};
 use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -94,6 +94,24 @@ impl Stores {
         namespace: &str,
         changed: &Arc<watch::Sender<()>>,
     ) -> (Self, Vec<Filler>) {
+        Self::with(client, namespace, changed, &KINDS)
+    }
+
+    /// Like [`Self::new`], without the objects that VDO manages: the checks do not need them.
+    pub(crate) fn for_checks(
+        client: &Client,
+        namespace: &str,
+        changed: &Arc<watch::Sender<()>>,
+    ) -> (Self, Vec<Filler>) {
+        Self::with(client, namespace, changed, &[])
+    }
+
+    fn with(
+        client: &Client,
+        namespace: &str,
+        changed: &Arc<watch::Sender<()>>,
+        kinds: &[(ApiResource, bool)],
+    ) -> (Self, Vec<Filler>) {
         let (site, mut fillers) = Watched::new(client, changed);
         let every = watcher::Config::default().page_size(PAGE);
         let of_drivers =
@@ -102,7 +120,7 @@ impl Stores {
             every.clone().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY));
         let mut ours = Vec::new();
         let interruptions = Interruptions::default();
-        let watched = KINDS.iter().flat_map(|(resource, namespaced)| {
+        let watched = kinds.iter().flat_map(|(resource, namespaced)| {
             let allowed_namespaces: Vec<&str> =
                 if *namespaced { crate::allowed_namespaces::all().collect() } else { vec![""] };
             allowed_namespaces.into_iter().map(move |home| (resource, home))
@@ -202,6 +220,72 @@ impl Stores {
         }
     }
 
+    /// Whether every cache has a view or a reason why it has none.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.is_store_tried(&self.configs)
+            && self.is_store_tried(&self.vcenters)
+            && self.is_store_tried(&self.compatibility)
+            && self.is_store_tried(&self.daemon_sets)
+            && self.is_store_tried(&self.deployments)
+            && self.is_store_tried(&self.secrets)
+            && self.is_store_tried(&self.maps)
+            && self.nodes.is_tried()
+            && self.pods.is_tried()
+            && self.roles.is_tried()
+            && self.bindings.is_tried()
+            && self.attachments.is_tried()
+            && self.csi_nodes.is_tried()
+            && self.volumes.is_tried()
+            && self.claims.is_tried()
+            && self.classes.is_tried()
+            && self.claim_warnings.is_tried()
+            && self.site.is_tried()
+    }
+
+    fn is_store_tried<K: Resource<DynamicType = ()> + Clone + 'static>(
+        &self,
+        store: &Store<K>,
+    ) -> bool {
+        is_ready(store) || self.interruptions.last(&K::kind(&())).is_some()
+    }
+
+    /// Known if this store has a complete view.
+    fn view<K: Resource<DynamicType = ()> + Clone + 'static>(&self, store: &Store<K>) -> Known<()> {
+        if is_ready(store) {
+            return ().into();
+        }
+        match self.interruptions.last(&K::kind(&())) {
+            Some(error) => Known::unknown(&error.reason),
+            None => Known::unknown("it has not been listed yet"),
+        }
+    }
+
+    /// Known if the VDOConfigs are; a cluster without their CRD has none.
+    pub(crate) fn configs_view(&self) -> Known<()> {
+        let error = self.interruptions.last(&VDOConfig::kind(&()));
+        if error.is_some_and(|error| error.is_undefined) {
+            return ().into();
+        }
+        self.view(&self.configs)
+    }
+
+    /// The workloads that can belong to a driver or to a network plugin.
+    pub(crate) fn workloads(&self) -> Known<(Vec<Arc<DaemonSet>>, Vec<Arc<Deployment>>)> {
+        let views = [self.view(&self.daemon_sets), self.view(&self.deployments)];
+        match views.into_iter().find(|view| view.get().is_none()) {
+            Some(Known::Unknown { reason }) => Known::Unknown { reason },
+            _ => (self.daemon_sets.state(), self.deployments.state()).into(),
+        }
+    }
+
+    /// Passes all nodes to `make`, or returns the reason why there is no view of them.
+    pub(crate) fn known_nodes<R>(
+        &self,
+        make: impl FnOnce(&BTreeMap<String, Kept>) -> R,
+    ) -> Known<R> {
+        self.nodes.read(make)
+    }
+
     /// Passes all nodes to `make`.
     pub(crate) fn nodes<R>(&self, make: impl Fn(&BTreeMap<String, Kept>) -> R) -> R {
         match self.nodes.read(&make) {
@@ -224,11 +308,26 @@ impl Stores {
         [self.nodes.revision(), self.csi_nodes.revision(), topologies, mounts]
     }
 
+    /// The platform: `told` by the API server, otherwise by any of the nodes.
+    pub(crate) fn platform(&self, told: Platform) -> Platform {
+        match told {
+            Platform::Kubernetes => self
+                .nodes(|nodes| nodes.values().find_map(|node| node.platform))
+                .unwrap_or(Platform::Kubernetes),
+            told => told,
+        }
+    }
+
     /// The version of a Secret in `kube-system`, if it exists.
     pub(crate) fn secret_version(&self, name: &str) -> Option<String> {
         let secret = self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM))?;
         let metadata = &secret.metadata;
         Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
+    }
+
+    /// Known if the Secrets in `kube-system` are.
+    pub(crate) fn secrets_view(&self) -> Known<()> {
+        self.view(&self.secrets)
     }
 
     /// When the password in a Secret of `kube-system` expires, if an annotation records it.
@@ -278,6 +377,16 @@ impl Stores {
         let (group, told) = ("rbac.authorization.k8s.io", "telling drivers from lookalikes");
         review(group, "clusterroles", told, self.roles.read(|_| ()));
         review(group, "clusterrolebindings", told, self.bindings.read(|_| ()));
+        review("", "nodes", "finding the VMs of nodes", self.nodes.read(|_| ()));
+        let run = "seeing whether the drivers run";
+        review("", "pods", run, self.pods.read(|_| ()));
+        review("apps", "daemonsets", run, self.view(&self.daemon_sets));
+        review("apps", "deployments", run, self.view(&self.deployments));
+        let read = "reading the configuration of VDO";
+        review(api::GROUP, "vdoconfigs", read, self.view(&self.configs));
+        review(api::GROUP, "vspherecloudconfigs", read, self.view(&self.vcenters));
+        let stuck = "seeing volumes that are stuck";
+        review(storage, "volumeattachments", stuck, self.attachments.read(|_| ()));
         reviews.extend(self.site.rights());
         Known::Known(reviews)
     }
@@ -305,6 +414,10 @@ impl Stores {
         }
         all
     }
+}
+
+fn is_ready<K: Resource<DynamicType = ()> + Clone + 'static>(store: &Store<K>) -> bool {
+    store.wait_until_ready().now_or_never().is_some()
 }
 
 /// The objects that deserialize. VDO treats any other object as absent, so that it does not block the rest.

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The reason why VDO does not even try to connect to a vCenter.
-pub(super) struct Problem {
+pub(crate) struct Problem {
     reason: &'static str,
     message: String,
     /// Whether the problem can pass without a change to any watched object.
@@ -50,13 +50,13 @@ impl Problem {
     }
 }
 
-/// Connects to the vCenters that the VsphereCloudConfigs name. Returns the problems of those that VDO cannot
-/// even try to connect to. A problem of one does not stop the others.
-pub(super) async fn follow(
+/// The connections to the vCenters that the VsphereCloudConfigs name, and the problems of those that VDO
+/// cannot even try to connect to. A problem of one does not stop the others.
+pub(crate) async fn wanted(
     client: &Client,
     stores: &Stores,
-    vcenters: &mut Vcenters,
-) -> BTreeMap<String, Problem> {
+    vcenters: &Vcenters,
+) -> (BTreeMap<String, Wanted>, BTreeMap<String, Problem>) {
     let mut wanted = BTreeMap::new();
     let mut problems = BTreeMap::new();
     for config in stores.vcenter_configs() {
@@ -76,8 +76,7 @@ pub(super) async fn follow(
             }
         }
     }
-    vcenters.follow(wanted);
-    problems
+    (wanted, problems)
 }
 
 fn key(config: &VsphereCloudConfig) -> String {
@@ -91,19 +90,24 @@ async fn want(
     config: &VsphereCloudConfig,
 ) -> Result<Wanted, Problem> {
     let name = config.spec.credentials.0.as_str();
-    let revision = stores.secret_version(name).ok_or_else(|| {
+    let missing = || {
         let message = format!(
             "the Secret {name} does not exist in namespace {}: create it with the keys username and password",
             names::KUBE_SYSTEM
         );
         Problem::lasting("CredentialsMissing", message)
-    })?;
+    };
+    let revision = stores.secret_version(name);
+    // An account that cannot list Secrets can have permission to read this one.
+    if revision.is_none() && stores.secrets_view().get().is_some() {
+        return Err(missing());
+    }
     let ca_bundle = certificates(client, config)
         .await
         .map_err(|error| unread("spec.caBundle", &error))?
         .map_err(|message| Problem::lasting("CertificatesMissing", message))?;
     let before = vcenters.wanted(&key(config));
-    let unchanged = |b: &&Wanted| b.revision == revision && b.spec == config.spec;
+    let unchanged = |b: &&Wanted| Some(&b.revision) == revision.as_ref() && b.spec == config.spec;
     if let Some(before) = before.filter(unchanged) {
         return Ok(Wanted { ca_bundle, ..before.clone() });
     }
@@ -122,6 +126,7 @@ async fn want(
     let credential =
         read.map_err(|error| Problem::lasting("CredentialsUnusable", error.to_string()))?;
     let version = version(before, &credential, &read_at);
+    let revision = revision.unwrap_or(read_at);
     let refused = config.status.as_ref().and_then(|status| status.refused.as_ref());
     let refused =
         refused.filter(|was| was.secret == revision && was.address == config.spec.vc_ip.0);
@@ -147,7 +152,7 @@ fn version(before: Option<&Wanted>, credential: &Credential, revision: &str) -> 
 }
 
 /// The certificate authorities that a VsphereCloudConfig names, inline or in another object.
-pub(crate) async fn certificates(
+async fn certificates(
     client: &Client,
     config: &VsphereCloudConfig,
 ) -> Result<Result<Option<String>, String>, kube::Error> {
@@ -173,7 +178,7 @@ pub(crate) async fn certificates(
 }
 
 /// All vCenters, and the facts about each.
-pub(super) fn of(
+pub(crate) fn of(
     stores: &Stores,
     vcenters: &Vcenters,
     problems: &BTreeMap<String, Problem>,
