@@ -22,8 +22,8 @@ use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::Deserializ
 use plan::{
     ObjectId,
     facts::{
-        Cluster, ClusterId, Facts, Health, InUse, Predecessor, PullSecret, Refusal, Rival, Vcenter,
-        Workload,
+        ClusterId, DriverWorkload, Facts, Health, InUse, Predecessor, PullSecret, Refusal, Rival,
+        TargetCluster, VcenterConnection,
     },
     names,
     record::{Record, Records, record_name},
@@ -34,7 +34,9 @@ pub(crate) use self::{
     identity::configured_cluster_id,
     platform::of_api_server as platform_of_api_server,
     surroundings::surroundings,
-    vcenters::{of as vcenter_facts, wanted as wanted_vcenters},
+    vcenters::{
+        CREDENTIALS_MISSING, CREDENTIALS_UNUSABLE, of as vcenter_facts, wanted as wanted_vcenters,
+    },
 };
 use crate::{
     applied::Applied,
@@ -81,7 +83,7 @@ pub async fn observe(
         }
     };
     let (records, unreadable) = records(client, &around.namespace).await?;
-    let cluster = Cluster {
+    let cluster = TargetCluster {
         version: around.version.version,
         version_text: around.version.text.clone(),
         platform: around.platform(stores),
@@ -238,7 +240,7 @@ async fn in_use(
     client: &Client,
     config: &VDOConfig,
     records: &Records,
-    workloads: &BTreeMap<ObjectId, Workload>,
+    workloads: &BTreeMap<ObjectId, DriverWorkload>,
 ) -> Result<(InUse, Result<Option<ClusterId>, String>), kube::Error> {
     let mut in_use = InUse::default();
     if config.spec.cloud_provider.is_some() && records.cpi.version.is_none() {
@@ -259,7 +261,7 @@ pub struct Observed {
     /// `None` without a VDOConfig to follow.
     pub facts: Option<Facts>,
     /// The vCenters by namespace and name of their VsphereCloudConfig.
-    pub vcenters: BTreeMap<(String, String), Vcenter>,
+    pub vcenters: BTreeMap<(String, String), VcenterConnection>,
     /// Whether a read failed that may succeed soon. No watch reports when it does.
     pub unsure: bool,
     /// The VDOConfig that VDO would follow, but cannot read.
@@ -273,7 +275,7 @@ pub struct Observed {
 }
 
 /// The drivers' workloads, whether VDO installed them or not.
-pub(crate) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
+pub(crate) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, DriverWorkload> {
     drivers::find(stores).workloads
 }
 

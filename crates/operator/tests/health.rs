@@ -161,6 +161,7 @@ async fn every_fault_is_reported_while_it_lasts_and_a_healthy_cluster_has_none()
     fixture.accept_a_finding().await;
     fixture.let_vdo_repair().await;
     fixture.doctor_uses_the_configured_settings().await;
+    fixture.doctor_checks_the_configuration().await;
     fixture.doctor_uses_the_configured_catalog().await;
     assert_eq!(
         fixture.testbed.denied_requests(),

@@ -1,16 +1,18 @@
 //! Caches that watches keep filled, reduced to the fields that facts need.
 
+mod slim;
+mod views;
+
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Debug,
     future::Future,
-    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
 
 use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
-use futures::{FutureExt, Stream, StreamExt};
-use health::facts::{AccessReview, Known, Platform};
+use futures::{Stream, StreamExt};
+use health::facts::{Known, Platform};
 use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -18,7 +20,6 @@ use k8s_openapi::{
         apps::v1::{DaemonSet, Deployment},
         core::v1::{ConfigMap, Pod, Secret},
     },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -31,9 +32,10 @@ use kube::{
     },
 };
 use plan::{ObjectId, facts::Seen, names};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use self::slim::{content, plain, revision, slim, slim_daemon_set, slim_deployment};
 use super::{
     cache::Cache,
     driver_secrets::LastRead,
@@ -41,7 +43,7 @@ use super::{
     nodes::{self, Kept},
     password_expiry, pods,
     provenance::{Binding, Permissions},
-    site::{self, Watched, is_plugin},
+    site::Watched,
     volumes,
 };
 use crate::{applied::Applied, kinds::KINDS, probes::Interruptions};
@@ -220,64 +222,6 @@ impl Stores {
         }
     }
 
-    /// Whether every cache has a view or a reason why it has none.
-    pub(crate) fn is_tried(&self) -> bool {
-        self.is_store_tried(&self.configs)
-            && self.is_store_tried(&self.vcenters)
-            && self.is_store_tried(&self.compatibility)
-            && self.is_store_tried(&self.daemon_sets)
-            && self.is_store_tried(&self.deployments)
-            && self.is_store_tried(&self.secrets)
-            && self.is_store_tried(&self.maps)
-            && self.nodes.is_tried()
-            && self.pods.is_tried()
-            && self.roles.is_tried()
-            && self.bindings.is_tried()
-            && self.attachments.is_tried()
-            && self.csi_nodes.is_tried()
-            && self.volumes.is_tried()
-            && self.claims.is_tried()
-            && self.classes.is_tried()
-            && self.claim_warnings.is_tried()
-            && self.site.is_tried()
-    }
-
-    fn is_store_tried<K: Resource<DynamicType = ()> + Clone + 'static>(
-        &self,
-        store: &Store<K>,
-    ) -> bool {
-        is_ready(store) || self.interruptions.last(&K::kind(&())).is_some()
-    }
-
-    /// Known if this store has a complete view.
-    fn view<K: Resource<DynamicType = ()> + Clone + 'static>(&self, store: &Store<K>) -> Known<()> {
-        if is_ready(store) {
-            return ().into();
-        }
-        match self.interruptions.last(&K::kind(&())) {
-            Some(error) => Known::unknown(&error.reason),
-            None => Known::unknown("it has not been listed yet"),
-        }
-    }
-
-    /// Known if the VDOConfigs are; a cluster without their CRD has none.
-    pub(crate) fn configs_view(&self) -> Known<()> {
-        let error = self.interruptions.last(&VDOConfig::kind(&()));
-        if error.is_some_and(|error| error.is_undefined) {
-            return ().into();
-        }
-        self.view(&self.configs)
-    }
-
-    /// The workloads that can belong to a driver or to a network plugin.
-    pub(crate) fn workloads(&self) -> Known<(Vec<Arc<DaemonSet>>, Vec<Arc<Deployment>>)> {
-        let views = [self.view(&self.daemon_sets), self.view(&self.deployments)];
-        match views.into_iter().find(|view| view.get().is_none()) {
-            Some(Known::Unknown { reason }) => Known::Unknown { reason },
-            _ => (self.daemon_sets.state(), self.deployments.state()).into(),
-        }
-    }
-
     /// Passes all nodes to `make`, or returns the reason why there is no view of them.
     pub(crate) fn known_nodes<R>(
         &self,
@@ -325,11 +269,6 @@ impl Stores {
         Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
     }
 
-    /// Known if the Secrets in `kube-system` are.
-    pub(crate) fn secrets_view(&self) -> Known<()> {
-        self.view(&self.secrets)
-    }
-
     /// When the password in a Secret of `kube-system` expires, if an annotation records it.
     pub(crate) fn password_expires(&self, name: &str) -> Known<Option<Timestamp>> {
         match self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM)) {
@@ -351,44 +290,6 @@ impl Stores {
     /// The CompatibilityConfigs that deserialize.
     pub(crate) fn compatibility_configs(&self) -> Vec<CompatibilityConfig> {
         readable(&self.compatibility)
-    }
-
-    /// The permissions that VDO lacks, according to failed reads.
-    pub(crate) fn rights(&self) -> Known<Vec<AccessReview>> {
-        let mut reviews = Vec::new();
-        let mut review = |group: &str, resource: &str, purpose: &str, known: Known<()>| {
-            let refused = known.reason().is_some_and(|reason| reason.contains("forbidden"));
-            if refused {
-                reviews.push(AccessReview::to_list(group, resource, purpose));
-            }
-        };
-        let storage = "storage.k8s.io";
-        let registered = "seeing whether the storage driver is registered on the nodes";
-        review(storage, "csinodes", registered, self.csi_nodes.read(|_| ()));
-        review(storage, "storageclasses", "checking StorageClasses", self.classes.read(|_| ()));
-        let compared = "comparing volumes with vCenter";
-        review("", "persistentvolumes", compared, self.volumes.read(|_| ()));
-        let waiting = "seeing claims that wait";
-        review("", "persistentvolumeclaims", waiting, self.claims.read(|_| ()));
-        let told = "telling why something does not work";
-        review("", "events", told, self.claim_warnings.read(|_| ()));
-        let leases = site::map(&self.site.leases(), |_| ());
-        review("coordination.k8s.io", "leases", "seeing who leads", leases);
-        let (group, told) = ("rbac.authorization.k8s.io", "telling drivers from lookalikes");
-        review(group, "clusterroles", told, self.roles.read(|_| ()));
-        review(group, "clusterrolebindings", told, self.bindings.read(|_| ()));
-        review("", "nodes", "finding the VMs of nodes", self.nodes.read(|_| ()));
-        let run = "seeing whether the drivers run";
-        review("", "pods", run, self.pods.read(|_| ()));
-        review("apps", "daemonsets", run, self.view(&self.daemon_sets));
-        review("apps", "deployments", run, self.view(&self.deployments));
-        let read = "reading the configuration of VDO";
-        review(api::GROUP, "vdoconfigs", read, self.view(&self.configs));
-        review(api::GROUP, "vspherecloudconfigs", read, self.view(&self.vcenters));
-        let stuck = "seeing volumes that are stuck";
-        review(storage, "volumeattachments", stuck, self.attachments.read(|_| ()));
-        reviews.extend(self.site.rights());
-        Known::Known(reviews)
     }
 
     /// Every object that carries our label.
@@ -414,10 +315,6 @@ impl Stores {
         }
         all
     }
-}
-
-fn is_ready<K: Resource<DynamicType = ()> + Clone + 'static>(store: &Store<K>) -> bool {
-    store.wait_until_ready().now_or_never().is_some()
 }
 
 /// The objects that deserialize. VDO treats any other object as absent, so that it does not block the rest.
@@ -615,73 +512,4 @@ fn as_dynamic(
         watcher::Event::Init => watcher::Event::Init,
         watcher::Event::InitDone => watcher::Event::InitDone,
     }
-}
-
-/// Drops the metadata that no fact needs.
-fn slim(metadata: &mut ObjectMeta) {
-    metadata.managed_fields = None;
-    if let Some(annotations) = &mut metadata.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-}
-
-fn plain<K: Resource>(object: &mut K) {
-    slim(object.meta_mut());
-}
-
-/// The maximum number of bytes to keep of a workload outside the allowed namespaces. A driver's workload has
-/// 20 KB; a far larger one is a tenant's attempt to fill the operator's memory.
-const LARGEST: usize = 128 * 1024;
-
-fn is_oversized<K: Resource + Serialize>(object: &K) -> bool {
-    let namespace = object.meta().namespace.as_deref().unwrap_or_default();
-    !crate::allowed_namespaces::has(namespace)
-        && serde_json::to_vec(object).is_ok_and(|bytes| bytes.len() > LARGEST)
-}
-
-/// Keeps only the name of a workload that belongs to no driver.
-fn slim_daemon_set(set: &mut DaemonSet) {
-    let authors = plan::facts::Make::authors(&set.metadata);
-    plain(set);
-    let template = set.spec.as_ref().map(|spec| &spec.template);
-    if super::drivers::is_relevant("DaemonSet", set, template) && !is_oversized(set) {
-        set.metadata.managed_fields = authors;
-    } else if !is_plugin(&set.name_any()) {
-        (set.spec, set.status) = (None, None);
-        set.metadata.annotations = None;
-        set.metadata.generation = None;
-    }
-}
-
-fn slim_deployment(deployment: &mut Deployment) {
-    let authors = plan::facts::Make::authors(&deployment.metadata);
-    plain(deployment);
-    let template = deployment.spec.as_ref().map(|spec| &spec.template);
-    let looks_like_go_vdo = deployment.name_any() == names::PREDECESSOR;
-    let is_relevant = super::drivers::is_relevant("Deployment", deployment, template);
-    if (is_relevant || looks_like_go_vdo) && !is_oversized(deployment) {
-        deployment.metadata.managed_fields = authors;
-    } else {
-        (deployment.spec, deployment.status) = (None, None);
-        deployment.metadata.annotations = None;
-        deployment.metadata.generation = None;
-    }
-}
-
-/// A number that changes with every write.
-fn revision<K: Resource>(object: &K) -> u64 {
-    hash(object.meta().resource_version.as_deref().unwrap_or_default())
-}
-
-/// A number that changes with the stored content.
-fn content<K: Resource + Serialize + Clone>(object: &K) -> u64 {
-    let mut object = object.clone();
-    object.meta_mut().resource_version = None;
-    hash(&serde_json::to_string(&object).unwrap_or_default())
-}
-
-fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }

@@ -58,9 +58,9 @@ pub async fn collect_once(
     vcenter: Option<vcenters::Wanted>,
     build: BuildInfo,
 ) -> Collected {
-    let mut look = Look::new(cluster, build);
-    look.read_cluster().await;
-    look.connect(vcenter).await;
+    let mut look = Box::new(Look::new(cluster, build));
+    Box::pin(look.read_cluster()).await;
+    Box::pin(look.connect(vcenter)).await;
     look.assemble().await;
     look.finish()
 }
@@ -85,7 +85,9 @@ impl<'a> Look<'a> {
         let mut watches = Tasks::default();
         let cluster = cluster.map(|(client, namespace)| {
             let (stores, fillers) = Stores::for_checks(client, namespace, &changed);
-            fillers.into_iter().for_each(|filler| watches.spawn("watch", filler));
+            for filler in fillers {
+                watches.spawn("watch", filler);
+            }
             (client, namespace, stores)
         });
         Self {
@@ -136,7 +138,7 @@ impl<'a> Look<'a> {
             (Some(vcenter), _) => {
                 let configured = ConfiguredVcenter::unnamed(&vcenter);
                 self.settings.vcenters.insert(UNNAMED.to_owned(), configured);
-                BTreeMap::from([(self.key(UNNAMED), vcenter)])
+                BTreeMap::from([(self.sources().key(UNNAMED), vcenter)])
             }
             (None, Some((client, _, stores))) => {
                 let (wanted, problems) = observe::wanted_vcenters(client, stores, &self.pool).await;
@@ -181,35 +183,28 @@ impl<'a> Look<'a> {
             // A single look cannot wait until a failure has lasted.
             vcenter.since = Timestamp::UNIX_EPOCH;
         }
-        let sources = sources(&self.settings, &self.cluster, &self.pool);
+        let stores = self.cluster.as_ref().map(|(_, _, stores)| stores);
+        let sources = Sources { settings: &self.settings, stores, vcenters: &self.pool };
         self.assembly.update(&sources, &sources.audits());
         self.assembly.ask(&sources, false);
     }
 
     fn is_settled(&self) -> bool {
-        let sources = sources(&self.settings, &self.cluster, &self.pool);
-        self.is_tried() && !sources.is_audit_pending()
+        self.is_tried() && !self.sources().is_audit_pending()
     }
 
-    fn key(&self, vcenter: &str) -> String {
-        sources(&self.settings, &self.cluster, &self.pool).key(vcenter)
+    fn sources(&self) -> Sources<'_> {
+        let stores = self.cluster.as_ref().map(|(_, _, stores)| stores);
+        Sources { settings: &self.settings, stores, vcenters: &self.pool }
     }
 
     fn finish(self) -> Collected {
-        let session = |name: &String| self.pool.known(&self.key(name))?.client;
+        let session = |name: &String| self.pool.known(&self.sources().key(name))?.client;
         let names = self.settings.vcenters.keys();
         let sessions = names.filter_map(|name| Some((name.clone(), session(name)?))).collect();
         let facts = self.assembly.examination.map(Examination::into_facts).unwrap_or_default();
         Collected { facts, sessions }
     }
-}
-
-fn sources<'a>(
-    settings: &'a Settings,
-    cluster: &'a Option<(&Client, &str, Stores)>,
-    vcenters: &'a Vcenters,
-) -> Sources<'a> {
-    Sources { settings, stores: cluster.as_ref().map(|(_, _, stores)| stores), vcenters }
 }
 
 /// The operator watches only the listed datacenters. A one-shot check reads all, to find VMs outside of them.

@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use api::{VDOConfigSpec, VsphereCloudConfigSpec};
 use catalog::{Catalog, Driver};
-use health::facts::{CatalogState, Conflict, Known, Operator, Platform, Wanted};
+use health::facts::{CatalogState, CatalogTrouble, Known, Operator, Platform, Wanted};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use plan::{
     ObjectId,
-    facts::{self, CatalogTrouble, CatalogTroubleKind, VcenterState},
+    facts::{self, VcenterState},
     names,
     record::{Record, Records},
 };
@@ -67,7 +67,7 @@ pub(super) struct ConfiguredVcenter {
 }
 
 impl ConfiguredVcenter {
-    pub(super) fn of(vcenter: &facts::Vcenter) -> Self {
+    pub(super) fn of(vcenter: &facts::VcenterConnection) -> Self {
         Self {
             spec: vcenter.spec.clone(),
             secret: format!("{}/{}", names::KUBE_SYSTEM, vcenter.spec.credentials.0),
@@ -120,7 +120,7 @@ impl Settings {
             wanted: wanted(spec, platform.kubelet_path()),
             operator: Operator {
                 catalog: catalog_state(&facts.catalog, facts.catalog_trouble.as_ref()).into(),
-                conflicts: facts.conflicts.iter().map(conflict).collect::<Vec<_>>().into(),
+                conflicts: facts.conflicts.values().cloned().collect::<Vec<_>>().into(),
                 acknowledged: acknowledged(spec),
                 grace: facts.grace,
             },
@@ -163,23 +163,9 @@ pub(super) fn list_threshold(spec: &VDOConfigSpec) -> u32 {
 }
 
 pub(super) fn catalog_state(catalog: &Catalog, trouble: Option<&CatalogTrouble>) -> CatalogState {
-    let of = |kind| trouble.filter(|trouble| trouble.kind == kind).map(|t| t.reason.clone());
     CatalogState {
-        source: trouble.map(|trouble| trouble.source.clone()).unwrap_or_default(),
         serial: i64::try_from(catalog.serial).unwrap_or(i64::MAX),
         expires: catalog.expires,
-        fetch_error: of(CatalogTroubleKind::Unreachable),
-        distrusted: of(CatalogTroubleKind::Untrusted),
-    }
-}
-
-fn conflict((id, conflict): (&ObjectId, &facts::Conflict)) -> Conflict {
-    let home = if id.namespace.is_empty() { String::new() } else { format!("{}/", id.namespace) };
-    Conflict {
-        kind: id.kind.clone(),
-        object: format!("{home}{}", id.name),
-        field: "it".to_owned(),
-        manager: conflict.manager.clone(),
-        times: conflict.times,
+        trouble: trouble.cloned(),
     }
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt};
 use plan::{
-    facts::{Vcenter, VcenterState},
+    facts::{VcenterConnection, VcenterState},
     names,
 };
 use runtime::error_chain::error_chain;
@@ -20,6 +20,11 @@ use crate::{
     cluster::Stores,
     vcenters::{Vcenters, Wanted, refusal},
 };
+
+/// The reason of a vCenter whose Secret does not exist.
+pub(crate) const CREDENTIALS_MISSING: &str = "CredentialsMissing";
+/// The reason of a vCenter whose Secret has no usable credentials.
+pub(crate) const CREDENTIALS_UNUSABLE: &str = "CredentialsUnusable";
 
 /// The reason why VDO does not even try to connect to a vCenter.
 pub(crate) struct Problem {
@@ -95,7 +100,7 @@ async fn want(
             "the Secret {name} does not exist in namespace {}: create it with the keys username and password",
             names::KUBE_SYSTEM
         );
-        Problem::lasting("CredentialsMissing", message)
+        Problem::lasting(CREDENTIALS_MISSING, message)
     };
     let revision = stores.secret_version(name);
     // An account that cannot list Secrets can have permission to read this one.
@@ -114,7 +119,7 @@ async fn want(
     let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
     let secret = secrets.get_opt(name).await.map_err(|error| unread("spec.credentials", &error))?;
     let secret = secret.ok_or_else(|| {
-        Problem::lasting("CredentialsMissing", format!("the Secret {name} is gone"))
+        Problem::lasting(CREDENTIALS_MISSING, format!("the Secret {name} is gone"))
     })?;
     // The Secret may be newer than the one in the store.
     let (uid, read_at) = (secret.uid().unwrap_or_default(), secret.resource_version());
@@ -124,7 +129,7 @@ async fn want(
     let read = Credentials::read(&data);
     let read = read.and_then(|all| all.for_server(&config.spec.vc_ip.0).cloned());
     let credential =
-        read.map_err(|error| Problem::lasting("CredentialsUnusable", error.to_string()))?;
+        read.map_err(|error| Problem::lasting(CREDENTIALS_UNUSABLE, error.to_string()))?;
     let version = version(before, &credential, &read_at);
     let revision = revision.unwrap_or(read_at);
     let refused = config.status.as_ref().and_then(|status| status.refused.as_ref());
@@ -182,7 +187,7 @@ pub(crate) fn of(
     stores: &Stores,
     vcenters: &Vcenters,
     problems: &BTreeMap<String, Problem>,
-) -> BTreeMap<(String, String), Vcenter> {
+) -> BTreeMap<(String, String), VcenterConnection> {
     let all = stores.vcenter_configs().into_iter();
     all.map(|vcc| {
         let known = vcenters.known(&key(&vcc));
@@ -197,7 +202,7 @@ pub(crate) fn of(
         let state = known.map(|known| known.state);
         let state = state.or_else(|| problems.get(&key(&vcc)).map(Problem::state));
         let (credentials, credentials_version) = proven.unzip();
-        let vcenter = Vcenter {
+        let vcenter = VcenterConnection {
             spec: vcc.spec.clone(),
             state: state.unwrap_or(VcenterState::Untried),
             credentials,

@@ -5,17 +5,17 @@ use std::{
     time::Duration,
 };
 
-use api::Finding;
+use api::{Finding, VsphereCloudConfig};
 use catalog::Driver;
 use health::Examination;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{
     Api,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use operator::health_facts::collect_once;
 use runtime::build::BuildInfo;
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::eventually;
 
 use super::{Fixture, common::NAMESPACE};
@@ -30,13 +30,14 @@ const INHERENT: &[(&str, &[&str], &str)] = &[(
     "the doctor reads all datacenters; the operator watches the listed ones, and none of them exists",
 )];
 /// The operator reports missing answers only after this time, because a new operator still waits for them.
-const FIRST_ANSWERS: Duration = Duration::from_secs(60);
+const FIRST_ANSWERS: Duration = Duration::from_mins(1);
 
 fn reported<'f>(findings: impl IntoIterator<Item = &'f Finding>) -> Reported {
     let mut reported = Reported::new();
     for finding in findings {
-        // The operator reports the other themes while it plans.
-        if finding.definition().is_some_and(|definition| definition.theme.is_checked()) {
+        // The operator reports the others while it plans.
+        let checks = health::checks::all().iter();
+        if checks.flat_map(|check| check.gives).any(|given| given.code == finding.code) {
             let objects = finding.objects.iter();
             let objects = objects.map(|object| format!("{} {}", object.kind, object.name));
             reported.entry(finding.code.clone()).or_default().extend(objects);
@@ -70,9 +71,9 @@ impl Fixture {
                 inherent.push("VDO-1801");
             }
             let codes = doctor.keys().chain(status.keys());
-            let codes = codes.filter(|code| !inherent.contains(&code.as_str()));
+            let mut codes = codes.filter(|code| !inherent.contains(&code.as_str()));
             let differs = |code: &&String| doctor.get(*code) != status.get(*code);
-            match codes.filter(differs).next() {
+            match codes.find(differs) {
                 None => Ok(()),
                 Some(code) => Err(format!("{code}\ndoctor: {doctor:#?}\nstatus: {status:#?}")),
             }
@@ -109,6 +110,30 @@ impl Fixture {
         self.testbed.change(threshold(None)).await;
         self.check_now().await;
         self.is_healthy("after the volumes are gone").await;
+    }
+
+    /// Both report mistakes in a VsphereCloudConfig.
+    pub(crate) async fn doctor_checks_the_configuration(&mut self) {
+        let configs = Api::<VsphereCloudConfig>::namespaced(self.testbed.client(), NAMESPACE);
+        let patch = async |spec: Value| {
+            let patch = Patch::Merge(json!({"spec": spec}));
+            configs.patch("vc", &PatchParams::default(), &patch).await.unwrap();
+        };
+        let thumbprint = self.testbed.vcenter.thumbprint_sha1();
+        for (code, wrong, right) in [
+            ("VDO-1003", json!({"credentials": "none"}), json!({"credentials": "vc-credentials"})),
+            (
+                "VDO-1008",
+                json!({"insecure": true, "thumbprint": null}),
+                json!({"insecure": false, "thumbprint": thumbprint}),
+            ),
+        ] {
+            patch(wrong).await;
+            self.testbed.finding(code, 60).await;
+            self.doctor_agrees(code).await;
+            patch(right).await;
+            self.is_healthy(&format!("after {code}")).await;
+        }
     }
 
     /// The checks judge the releases by the catalog that the CompatibilityConfig names, not by the embedded one.

@@ -6,7 +6,9 @@ use std::{
 };
 
 use catalog::Driver as Which;
-use health::facts::{Claim, Cluster, ClusterId, Drivers, Facts, Known, Network, Node, Vcenter};
+use health::facts::{
+    Claim, Cluster, ClusterIds, CredentialState, Drivers, Facts, Known, Network, Node, Vcenter,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use plan::facts::VcenterState;
@@ -29,7 +31,12 @@ use crate::{
         volumes::{self, Attachments, Claimed},
         workloads::{self, Around, Part},
     },
+    observe::{CREDENTIALS_MISSING, CREDENTIALS_UNUSABLE},
+    vcenters::Wanted,
 };
+
+/// The reason of the facts about a vCenter that VDO has not tried to connect to yet.
+const UNTRIED: &str = "it is being connected to";
 
 /// Collects the facts that do not change object by object.
 pub(super) fn frame(
@@ -91,12 +98,12 @@ fn leave_out_cluster(facts: &mut Facts) {
 }
 
 /// The cluster id in the storage driver's configuration, and the one that the driver generated itself.
-fn cluster_id(settings: &Settings, site: &Site) -> ClusterId {
+fn cluster_id(settings: &Settings, site: &Site) -> ClusterIds {
     let record = &settings.records.csi;
     let recorded = record.cluster_id.clone().filter(|_| !record.cluster_id_kept_by_driver);
     let made = site.cluster_ids.get().and_then(|all| all.values().next().cloned());
     let kept = record.cluster_id.clone().filter(|_| record.cluster_id_kept_by_driver);
-    ClusterId {
+    ClusterIds {
         configured: recorded.or_else(|| settings.cluster_id.clone()),
         generated: made.or(kept),
         of_volumes: Known::default(),
@@ -141,6 +148,8 @@ fn vcenter_now(
         address: vcenter.spec.vc_ip.0.clone(),
         secret: vcenter.secret.clone(),
         user: wanted.map(|wanted| wanted.credential.username.clone()).unwrap_or_default(),
+        credentials: credentials(&vcenter.state, wanted),
+        insecure: vcenter.spec.insecure,
         datacenters: listed.iter().map(|name| (*name).to_owned()).collect(),
         since: vcenter.since,
         password_expires: match sources.stores {
@@ -157,7 +166,7 @@ fn vcenter_now(
     let Some((client, inventory)) = connected else {
         let reason = match &vcenter.state {
             VcenterState::Failed { message, .. } => message.clone(),
-            _ => "it is being connected to".to_owned(),
+            _ => UNTRIED.to_owned(),
         };
         return described.untried(&reason);
     };
@@ -166,6 +175,25 @@ fn vcenter_now(
     described.since = Timestamp::UNIX_EPOCH;
     let inventory = inventory::inventory(&tree, |_| false);
     described.connected(&client, inventory.into(), audit)
+}
+
+fn credentials(state: &VcenterState, wanted: Option<&Wanted>) -> Known<CredentialState> {
+    if let Some(Wanted { credential, .. }) = wanted {
+        let trimmed = credential.trimmed.then(|| credential.key.clone());
+        return trimmed
+            .map_or(CredentialState::Usable, |key| CredentialState::Trimmed { key })
+            .into();
+    }
+    match state {
+        VcenterState::Failed { reason, .. } if reason == CREDENTIALS_MISSING => {
+            CredentialState::Missing.into()
+        }
+        VcenterState::Failed { reason, message, .. } if reason == CREDENTIALS_UNUSABLE => {
+            CredentialState::Unusable { reason: message.clone() }.into()
+        }
+        VcenterState::Failed { message, .. } => Known::unknown(message),
+        _ => Known::unknown(UNTRIED),
+    }
 }
 
 /// Watches the pods of the drivers and of incomplete network plugins, and the warnings in the drivers'
