@@ -37,6 +37,8 @@ pub const CAUSES: &[Cause] = &[
     // An unreachable vCenter.
     follows(codes::CHECK_INCOMPLETE, codes::VCENTER_UNREACHABLE, VCENTER),
     follows(codes::CHECK_INCOMPLETE, codes::CERTIFICATE_DISTRUSTED, VCENTER),
+    follows(codes::CHECK_INCOMPLETE, codes::CREDENTIALS_MISSING, VCENTER),
+    follows(codes::CHECK_INCOMPLETE, codes::CREDENTIALS_UNUSABLE, VCENTER),
     follows(codes::CHECK_INCOMPLETE, codes::LOGIN_REFUSED, VCENTER),
     follows(codes::CHECK_INCOMPLETE, codes::ACCOUNT_LOCKED, VCENTER),
     follows(codes::CHECK_INCOMPLETE, codes::SERVICE_DOWN, VCENTER),

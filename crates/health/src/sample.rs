@@ -13,12 +13,12 @@ use jiff::Timestamp;
 
 use crate::{
     facts::{
-        About, CatalogState, Certificate, Cluster, ClusterId, CnsVolume, Container, CsiEntry,
-        Datacenter, Datastore, Driver, Drivers, Entity, EntityKind, Facts, Grants, Host, Inventory,
-        Known, Lease, Login, Network, Nic, Node, OpenShift, Operator, Orphans, Platform, Pod,
-        Policy, Reach, ScsiController, Service, ServiceState, Sessions, Storage, StorageClass, Tag,
-        Tags, Tls, Vcenter, Version, Vm, Volume, Wanted, WantedCloud, WantedStorage, Webhook,
-        Workload,
+        About, CatalogState, Certificate, Cluster, ClusterIds, CnsVolume, Container,
+        CredentialState, CsiEntry, Datacenter, Datastore, Driver, Drivers, Entity, EntityKind,
+        Facts, Grants, Host, Inventory, Known, Lease, Login, Network, Nic, Node, OpenShift,
+        Operator, Orphans, Platform, Pod, Policy, Reach, ScsiController, Service, ServiceState,
+        Sessions, Storage, StorageClass, Tag, Tags, Tls, Vcenter, Version, Vm, Volume, Wanted,
+        WantedCloud, WantedStorage, Webhook, Workload,
     },
     privileges,
 };
@@ -201,6 +201,7 @@ fn vcenter(inventory: Inventory, wanted: &Wanted, now: Timestamp) -> Vcenter {
         clock_ahead: 1.into(),
         sessions: Sessions { total: 40, by_agent: BTreeMap::new() }.into(),
         services: services.map(|s| (s, ServiceState::Answers.into())).into(),
+        credentials: CredentialState::Usable.into(),
         password_expires: Known::Known(None),
         datacenters: BTreeSet::from(["DC0".to_owned()]),
         grants: grants.into(),
@@ -427,7 +428,7 @@ fn storage(names: &[String], volumes: u32, now: Timestamp) -> Storage {
         attachments: Vec::new().into(),
         cns: (0..volumes).map(|n| (handle(n), cns.clone())).collect::<BTreeMap<_, _>>().into(),
         cns_asked: now,
-        cluster_id: ClusterId {
+        cluster_id: ClusterIds {
             configured: Some("prod-1".into()),
             generated: None,
             of_volumes: Known::Known(Some("prod-1".into())),

@@ -7,13 +7,10 @@ use std::{
 };
 
 use catalog::manifest::Object;
+use health::facts::Conflict;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plan::{
-    ObjectId,
-    facts::{Conflict, Seen},
-    names,
-};
+use plan::{ObjectId, facts::Seen, names};
 use runtime::backoff::Backoff;
 use tokio::time::Instant;
 
@@ -190,8 +187,14 @@ impl Applied {
             left.undone.retain(|(when, _)| now.duration_since(*when) < MEMORY);
             if let Some((last, manager)) = left.undone.last() {
                 let times = u32::try_from(left.undone.len()).unwrap_or(u32::MAX);
-                conflicts
-                    .insert(id.clone(), Conflict { manager: manager.clone(), times, last: *last });
+                let conflict = Conflict {
+                    kind: id.kind.clone(),
+                    object: id.qualified_name(),
+                    manager: manager.clone(),
+                    times,
+                    last: *last,
+                };
+                conflicts.insert(id.clone(), conflict);
             }
         }
         conflicts

@@ -16,15 +16,18 @@ pub(crate) mod matrix;
 use runtime::error_chain::error_chain;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::{CompatibilityConfig, CompatibilityConfigStatus};
+use api::{CompatibilityConfig, CompatibilityConfigStatus, VDOConfig, vdo_config::CatalogSource};
 use catalog::{
-    Catalog,
-    trust::{BoundedBuffer, CatalogStore, PublicKey, Refusal, Trust, project_keys},
+    Catalog, ReadError,
+    read::{MAX_BYTES, SCHEMA_MAJOR},
+    trust::{
+        BoundedBuffer, CatalogStore, MAX_BUNDLE_BYTES, PublicKey, Refusal, Trust, project_keys,
+    },
 };
+use health::facts::{CatalogTrouble, CatalogTroubleKind};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, Client, ResourceExt};
-use plan::facts::{CatalogTrouble, CatalogTroubleKind};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 use self::kept::Kept;
@@ -63,8 +66,10 @@ pub struct Catalogs {
     trouble: Option<CatalogTrouble>,
     /// The URL or ConfigMap that VDO read last, with the version of the object that named it, and when.
     last: Option<(String, Instant)>,
-    fetching: JoinSet<(String, Result<Vec<u8>, String>)>,
+    fetching: JoinSet<(String, Result<Vec<u8>, Reason>)>,
     changed: Arc<watch::Sender<()>>,
+    /// Whether it stores accepted catalogs in the cluster.
+    writes: bool,
 }
 
 impl Catalogs {
@@ -83,6 +88,22 @@ impl Catalogs {
             last: None,
             fetching: JoinSet::new(),
             changed,
+            writes: true,
+        }
+    }
+
+    /// For a program that only reads the cluster.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { writes: false, ..self }
+    }
+
+    /// The catalog that a VDOConfig uses, and the reason why it is not the last offered one.
+    pub fn of(&self, config: &VDOConfig) -> (Arc<Catalog>, Option<&CatalogTrouble>) {
+        let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
+        match source {
+            Some(CatalogSource::Embedded) => (self.embedded(), None),
+            _ => (self.current(), self.trouble()),
         }
     }
 
@@ -139,8 +160,7 @@ impl Catalogs {
                         self.keep(client, namespace, source, &bytes).await?;
                     }
                 }
-                Err(reason) => {
-                    let kind = CatalogTroubleKind::Unreachable;
+                Err((kind, reason)) => {
                     self.trouble = Some(CatalogTrouble { source, kind, reason });
                 }
             }
@@ -211,7 +231,7 @@ impl Catalogs {
     ) -> Result<(), kube::Error> {
         let bundle = String::from_utf8_lossy(bytes).into_owned();
         let kept = Kept { floors: self.store.floors(), early_floor: None, source, bundle };
-        if self.kept.as_ref() != Some(&kept) {
+        if self.writes && self.kept.as_ref() != Some(&kept) {
             kept::write(client, namespace, &kept).await?;
             self.kept = Some(kept);
         }
@@ -300,7 +320,8 @@ impl Catalogs {
         let (url, changed) = (url.to_owned(), self.changed.clone());
         self.fetching.spawn(async move {
             let outcome = tokio::time::timeout(TIMEOUT, get(&url)).await;
-            let outcome = outcome.unwrap_or_else(|_| Err(format!("no answer in {TIMEOUT:?}")));
+            let late = || (CatalogTroubleKind::Unreachable, format!("no answer in {TIMEOUT:?}"));
+            let outcome = outcome.unwrap_or_else(|_| Err(late()));
             changed.send_replace(());
             (url, outcome)
         });
@@ -324,7 +345,7 @@ impl Catalogs {
                         self.store.offer(bytes, trust, Timestamp::now())
                     }
                 };
-                offered.map_err(|refusal| (kind_of(&refusal), refusal.to_string()))
+                offered.map_err(|refusal| refused(&refusal))
             }
             Err(error) => Err((CatalogTroubleKind::Untrusted, format!("spec.publicKey: {error}"))),
         };
@@ -399,24 +420,46 @@ fn kind_of(refusal: &Refusal) -> CatalogTroubleKind {
         Refusal::RolledBack { .. } | Refusal::SerialReused { .. } | Refusal::Expired { .. } => {
             CatalogTroubleKind::RolledBack
         }
+        Refusal::TooLarge => too_large(MAX_BUNDLE_BYTES),
+        Refusal::Read { source: ReadError::TooLarge } => too_large(MAX_BYTES),
+        Refusal::Read { source: ReadError::OtherSchema { found } } if is_newer(found) => {
+            let known = format!("{SCHEMA_MAJOR}.x");
+            CatalogTroubleKind::TooNew { schema: found.clone(), known }
+        }
         _ => CatalogTroubleKind::Unreadable,
     }
 }
 
-async fn get(url: &str) -> Result<Vec<u8>, String> {
+fn too_large(limit: usize) -> CatalogTroubleKind {
+    CatalogTroubleKind::TooLarge { limit: format!("{} MiB", limit >> 20) }
+}
+
+fn is_newer(schema: &str) -> bool {
+    let major = schema.split('.').next().and_then(|major| major.parse::<u64>().ok());
+    major.is_some_and(|major| major > SCHEMA_MAJOR)
+}
+
+/// The reason why a catalog is not in use.
+type Reason = (CatalogTroubleKind, String);
+
+fn refused(refusal: &Refusal) -> Reason {
+    (kind_of(refusal), refusal.to_string())
+}
+
+async fn get(url: &str) -> Result<Vec<u8>, Reason> {
+    let unreachable = |reason| (CatalogTroubleKind::Unreachable, reason);
     if let Some((scheme @ ("oci" | "file"), _)) = url.split_once("://") {
-        return Err(format!(
+        return Err(unreachable(format!(
             "{scheme}:// is not read: publish the signed catalog under https://, or put it into a \
              ConfigMap and name that in spec.bundle"
-        ));
+        )));
     }
-    let said = |error: reqwest::Error| error_chain(&error);
+    let said = |error: reqwest::Error| unreachable(error_chain(&error));
     let mut answer =
         reqwest::get(url).await.and_then(reqwest::Response::error_for_status).map_err(said)?;
-    let mut intake =
-        BoundedBuffer::expecting(answer.content_length()).map_err(|e| e.to_string())?;
+    let mut intake = BoundedBuffer::expecting(answer.content_length()).map_err(|e| refused(&e))?;
     while let Some(piece) = answer.chunk().await.map_err(said)? {
-        intake.push(&piece).map_err(|e| e.to_string())?;
+        intake.push(&piece).map_err(|e| refused(&e))?;
     }
     Ok(intake.into_bytes())
 }

@@ -25,8 +25,7 @@ mod stores;
 pub(crate) mod volumes;
 pub(crate) mod workloads;
 
-pub use self::stores::Stores;
-pub(crate) use self::{
-    drivers::{belongs_to, implementation, is_labelled, is_ours_by_label, part, version},
-    password_expiry::password_expires,
+pub(crate) use self::drivers::{
+    belongs_to, implementation, is_labelled, is_ours_by_label, part, version,
 };
+pub use self::stores::Stores;

@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use api::{CompatibilityConfig, VDOConfig, vdo_config::CatalogSource};
+use api::{CompatibilityConfig, VDOConfig};
 use catalog::Driver;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -22,8 +22,8 @@ use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::Deserializ
 use plan::{
     ObjectId,
     facts::{
-        Cluster, ClusterId, Facts, Health, InUse, Predecessor, PullSecret, Refusal, Rival, Vcenter,
-        Workload,
+        ClusterId, DriverWorkload, Facts, Health, InUse, Predecessor, PullSecret, Refusal, Rival,
+        TargetCluster, VcenterConnection,
     },
     names,
     record::{Record, Records, record_name},
@@ -31,8 +31,12 @@ use plan::{
 
 pub use self::surroundings::{Surroundings, Timeouts};
 pub(crate) use self::{
-    identity::usual as cluster_ids, platform::once as platform_once, surroundings::surroundings,
-    vcenters::certificates,
+    identity::configured_cluster_id,
+    platform::of_api_server as platform_of_api_server,
+    surroundings::surroundings,
+    vcenters::{
+        CREDENTIALS_MISSING, CREDENTIALS_UNUSABLE, of as vcenter_facts, wanted as wanted_vcenters,
+    },
 };
 use crate::{
     applied::Applied,
@@ -53,10 +57,9 @@ pub async fn observe(
     applied: &Applied,
     refused: &BTreeMap<Driver, Refusal>,
 ) -> Result<Observed, kube::Error> {
-    let compatibility = catalogs::followed(stores.compatibility_configs(), &around.namespace);
-    let legacy = stores.map_version(catalogs::matrix::NAME, &around.namespace);
-    catalogs.follow(client, &around.namespace, compatibility.as_ref(), legacy.as_deref()).await?;
-    let problems = vcenters::follow(client, stores, vcenters).await;
+    let compatibility = follow_catalog(client, &around.namespace, stores, catalogs).await?;
+    let (wanted, problems) = vcenters::wanted(client, stores, vcenters).await;
+    vcenters.follow(wanted);
     let all = vcenters::of(stores, vcenters, &problems);
     let unsure = problems.values().any(vcenters::Problem::may_pass);
     let recorded = followed::recorded(client, &around.namespace).await?;
@@ -80,7 +83,7 @@ pub async fn observe(
         }
     };
     let (records, unreadable) = records(client, &around.namespace).await?;
-    let cluster = Cluster {
+    let cluster = TargetCluster {
         version: around.version.version,
         version_text: around.version.text.clone(),
         platform: around.platform(stores),
@@ -103,8 +106,7 @@ pub async fn observe(
     let objects = stores.objects(applied);
     let driver_secrets =
         driver_secrets::of(client, &stores.driver_secrets, &objects, &records).await;
-    let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
-    let embedded = source == Some(CatalogSource::Embedded);
+    let (catalog, catalog_trouble) = catalogs.of(&config);
     let facts = Facts {
         now: Timestamp::now(),
         vcenters: own.map(|((_, name), vcenter)| (name.clone(), vcenter.clone())).collect(),
@@ -116,8 +118,8 @@ pub async fn observe(
             runs: go_vdo,
             cloud_secret: stores.secret_version(names::CPI_SECRET).is_some(),
         },
-        catalog: if embedded { catalogs.embedded() } else { catalogs.current() },
-        catalog_trouble: catalogs.trouble().filter(|_| !embedded).cloned(),
+        catalog,
+        catalog_trouble: catalog_trouble.cloned(),
         config,
         rivals,
         cluster,
@@ -141,6 +143,19 @@ pub async fn observe(
         health: Health::default(),
     };
     Ok(Observed { facts: Some(facts), ..observed })
+}
+
+/// Follows the CompatibilityConfig, or the ConfigMap of the Go VDO, to the catalog in use.
+pub(crate) async fn follow_catalog(
+    client: &Client,
+    namespace: &str,
+    stores: &Stores,
+    catalogs: &mut Catalogs,
+) -> Result<Option<CompatibilityConfig>, kube::Error> {
+    let compatibility = catalogs::followed(stores.compatibility_configs(), namespace);
+    let legacy = stores.map_version(catalogs::matrix::NAME, namespace);
+    catalogs.follow(client, namespace, compatibility.as_ref(), legacy.as_deref()).await?;
+    Ok(compatibility)
 }
 
 /// The CNS cluster id from the record of another cluster, or from the status alone. Somebody may have
@@ -225,7 +240,7 @@ async fn in_use(
     client: &Client,
     config: &VDOConfig,
     records: &Records,
-    workloads: &BTreeMap<ObjectId, Workload>,
+    workloads: &BTreeMap<ObjectId, DriverWorkload>,
 ) -> Result<(InUse, Result<Option<ClusterId>, String>), kube::Error> {
     let mut in_use = InUse::default();
     if config.spec.cloud_provider.is_some() && records.cpi.version.is_none() {
@@ -246,7 +261,7 @@ pub struct Observed {
     /// `None` without a VDOConfig to follow.
     pub facts: Option<Facts>,
     /// The vCenters by namespace and name of their VsphereCloudConfig.
-    pub vcenters: BTreeMap<(String, String), Vcenter>,
+    pub vcenters: BTreeMap<(String, String), VcenterConnection>,
     /// Whether a read failed that may succeed soon. No watch reports when it does.
     pub unsure: bool,
     /// The VDOConfig that VDO would follow, but cannot read.
@@ -260,13 +275,13 @@ pub struct Observed {
 }
 
 /// The drivers' workloads, whether VDO installed them or not.
-pub(crate) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
+pub(crate) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, DriverWorkload> {
     drivers::find(stores).workloads
 }
 
 /// The VDOConfig in the operator's namespace that VDO follows, and the others. No other VDOConfig replaces
 /// one that VDO cannot read: its spec is unknown, so VDO leaves the running drivers alone.
-fn choose(
+pub(crate) fn choose(
     stores: &Stores,
     recorded: Option<&FollowedConfig>,
 ) -> (Option<Arc<DeserializeGuard<VDOConfig>>>, Vec<Rival>) {

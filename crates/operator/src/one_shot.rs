@@ -10,7 +10,7 @@ use kube::{
 };
 use plan::{
     ObjectId,
-    facts::{Facts, Vcenter, Workload},
+    facts::{DriverWorkload, Facts, VcenterConnection},
 };
 use runtime::{build::BuildInfo, tasks::Tasks};
 use snafu::{ResultExt, Snafu};
@@ -53,10 +53,10 @@ pub struct Seen {
     /// None without a VDOConfig.
     pub facts: Option<Facts>,
     /// By namespace and name of their VsphereCloudConfig.
-    pub vcenters: BTreeMap<(String, String), Vcenter>,
+    pub vcenters: BTreeMap<(String, String), VcenterConnection>,
     pub around: Surroundings,
     /// The drivers' workloads, whether VDO manages them or not.
-    pub workloads: BTreeMap<ObjectId, Workload>,
+    pub workloads: BTreeMap<ObjectId, DriverWorkload>,
 }
 
 /// Looks once. A vCenter that does not answer `within` this time counts as untried.
@@ -80,7 +80,7 @@ pub async fn look(
     tokio::time::timeout_at(end, stores.ready()).await.context(SlowSnafu { within })?;
     let (mut vcenters, mut catalogs) = (
         Vcenters::new(build, changed.clone(), Arc::new(vsphere::CallCounter::default())),
-        Catalogs::new(changed.clone()),
+        Catalogs::new(changed.clone()).read_only(),
     );
     let (applied, refused) = (Applied::default(), BTreeMap::new());
     let mut news = changed.subscribe();

@@ -14,7 +14,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -83,25 +83,52 @@ impl Probes {
 
 /// The currently interrupted watches. Clones are cheap and share their state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interruptions(Arc<Mutex<BTreeMap<String, (Instant, String)>>>);
+pub(crate) struct Interruptions(Arc<Mutex<Interrupted>>);
+
+#[derive(Debug, Default)]
+struct Interrupted {
+    /// Since when, and the error with its causes.
+    now: BTreeMap<String, (Instant, String)>,
+    /// The last error of each watch that ever failed.
+    last: BTreeMap<String, WatchError>,
+}
+
+/// Why a watch failed.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchError {
+    pub(crate) reason: String,
+    /// Whether the cluster does not define the kind.
+    pub(crate) is_undefined: bool,
+}
 
 impl Interruptions {
     /// Notes the result of a watch: an error, or `None` for an event.
     pub(crate) fn note(&self, watch: &str, error: Option<&watcher::Error>) {
-        let mut interrupted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut interrupted = self.lock();
         match error {
             Some(error) => {
-                let since = interrupted.get(watch).map_or_else(Instant::now, |(since, _)| *since);
-                interrupted.insert(watch.to_owned(), (since, error_chain(error)));
+                let before = interrupted.now.get(watch);
+                let since = before.map_or_else(Instant::now, |(since, _)| *since);
+                interrupted.now.insert(watch.to_owned(), (since, error_chain(error)));
+                interrupted.last.insert(watch.to_owned(), WatchError::of(error));
             }
-            None => drop(interrupted.remove(watch)),
+            None => drop(interrupted.now.remove(watch)),
         }
+    }
+
+    /// The last error of a watch, if it ever failed.
+    pub(crate) fn last(&self, watch: &str) -> Option<WatchError> {
+        self.lock().last.get(watch).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Interrupted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The watches that have been interrupted for too long, with the reason.
     fn too_long(&self) -> Vec<String> {
-        let interrupted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let late = interrupted.iter().filter(|(_, (since, _))| since.elapsed() >= INTERRUPTED);
+        let interrupted = self.lock();
+        let late = interrupted.now.iter().filter(|(_, (since, _))| since.elapsed() >= INTERRUPTED);
         late.map(|(watch, (_, reason))| format!("{watch}: {reason}")).collect()
     }
 
@@ -115,6 +142,30 @@ impl Interruptions {
             tokio::time::sleep(LOOK).await;
         }
     }
+}
+
+impl WatchError {
+    fn of(error: &watcher::Error) -> Self {
+        use watcher::Error::InitialListFailed;
+        let list = match error {
+            InitialListFailed(kube::Error::Api(status)) => Some(status.code),
+            _ => None,
+        };
+        Self { reason: reason(error), is_undefined: list == Some(404) }
+    }
+}
+
+/// The reason why a watch fails, without the details that change from one attempt to the next.
+pub(crate) fn reason(error: &watcher::Error) -> String {
+    let status = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
+            Some(status.message.clone())
+        }
+        watcher::Error::WatchError(status) => Some(status.message.clone()),
+        _ => None,
+    };
+    status.unwrap_or_else(|| error.to_string())
 }
 
 #[cfg(test)]

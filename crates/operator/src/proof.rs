@@ -14,10 +14,7 @@ use vsphere::{
     inventory::{Cluster, Datastore, Selection},
 };
 
-use crate::{
-    health_facts::Target,
-    vcenters::{Wanted, connect},
-};
+use crate::vcenters::{Wanted, connect};
 
 /// The timeout for reading the inventory.
 const TIMEOUT: Duration = Duration::from_mins(2);
@@ -135,20 +132,6 @@ async fn zones(
         names.sort();
     }
     Ok(categories)
-}
-
-/// A vCenter for `vdoctl doctor` to check, whether or not the connection succeeds.
-pub async fn target(name: &str, wanted: &Wanted, build: BuildInfo) -> Target {
-    let Wanted { spec, ca_bundle, credential, .. } = wanted;
-    Target {
-        name: name.to_owned(),
-        address: spec.vc_ip.0.clone(),
-        secret: String::new(),
-        user: credential.username.clone(),
-        datacenters: spec.datacenter_names().into_iter().map(str::to_owned).collect(),
-        password_expires: health::facts::Known::Known(None),
-        connection: connect(spec, ca_bundle.as_ref(), credential, build).await,
-    }
 }
 
 /// Collects everything that a connection to a vCenter needs. The user's objects describe the vCenter, and

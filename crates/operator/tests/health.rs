@@ -1,6 +1,9 @@
-//! Injects faults from the field. VDO reports each in the status, and clears it once it is fixed.
+//! Injects faults from the field. VDO reports each in the status, and clears it once it is fixed. A one-shot check
+//! reports the same meanwhile.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+#[path = "health/agreement.rs"]
+mod agreement;
 mod common;
 
 use std::{fmt::Write as _, time::Duration};
@@ -18,6 +21,7 @@ struct Fixture {
     testbed: Testbed,
     proxy: FaultProxy,
     operator: Process,
+    started: Instant,
     requests: u32,
 }
 
@@ -26,7 +30,7 @@ impl Fixture {
         let mut testbed = Testbed::with_nodes(2).await;
         let proxy = FaultProxy::before(testbed.vcenter.address()).await;
         testbed.address = Some(proxy.address());
-        let operator = testbed.operator();
+        let (operator, started) = (testbed.operator(), Instant::now());
         testbed
             .configure(json!({
                 "cloudProvider": {
@@ -37,7 +41,7 @@ impl Fixture {
             }))
             .await;
         testbed.ready(&operator, 90).await;
-        Self { testbed, proxy, operator, requests: 0 }
+        Self { testbed, proxy, operator, started, requests: 0 }
     }
 
     /// The targets of the faults.
@@ -81,6 +85,7 @@ impl Fixture {
                 && status.health.as_ref().is_some_and(|h| (h.errors, h.acknowledged) == (0, 1))
         };
         self.testbed.status("the finding is accepted", 60, shown).await;
+        self.doctor_agrees("an accepted finding").await;
         self.testbed.change(json!({"spec": {"acknowledgements": null}})).await;
         let raised = |status: &VDOConfigStatus| {
             status.findings.iter().any(|f| f.code == "VDO-1203" && f.acknowledged.is_none())
@@ -97,6 +102,7 @@ impl Fixture {
         };
         let waits = |status: &VDOConfigStatus| only("VDO-1231", status);
         self.testbed.status("the VM needs a power cycle", 60, waits).await;
+        self.doctor_agrees("a VM that needs a power cycle").await;
         let truth = self.testbed.vcenter.truth().await;
         let vms = truth["datacenters"][0]["vms"].as_array().unwrap();
         let vm = vms.iter().find(|vm| vm["name"] == NODE).unwrap();
@@ -121,6 +127,7 @@ impl Fixture {
         }
         self.testbed.status(&what, 60, reported).await;
         let appeared = begin.elapsed();
+        self.doctor_agrees(case.name).await;
         let mut begin = Instant::now();
         self.site().undo(case).await.unwrap();
         if case.asks {
@@ -153,6 +160,9 @@ async fn every_fault_is_reported_while_it_lasts_and_a_healthy_cluster_has_none()
     }
     fixture.accept_a_finding().await;
     fixture.let_vdo_repair().await;
+    fixture.doctor_uses_the_configured_settings().await;
+    fixture.doctor_checks_the_configuration().await;
+    fixture.doctor_uses_the_configured_catalog().await;
     assert_eq!(
         fixture.testbed.denied_requests(),
         Vec::<String>::new(),

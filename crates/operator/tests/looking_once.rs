@@ -3,10 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use health::{
-    Examination,
-    facts::{Facts, Known},
-};
+use driver_config::credentials::Credentials;
+use health::{Examination, facts::Facts};
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{ContainerStatus, Namespace, Pod},
@@ -16,25 +14,32 @@ use kube::{
     Api, Client,
     api::{DynamicObject, PostParams},
 };
-use operator::health_facts::{Target, collect_once};
+use operator::{health_facts::collect_once, vcenters::Wanted};
+use runtime::build::BuildInfo;
 use serde_json::json;
 use testkit::{ControlPlane, Fate, Inventory, Node, Nodes, User, Vcenter, eventually};
 
-async fn target(vcenter: &Vcenter) -> Target {
-    let connection = vsphere::Client::builder(vcenter.address().to_string())
-        .trust(vsphere::Trust::CaBundle(vcenter.ca_pem()))
-        .credentials(vsphere::Credentials::new(vcenter.user(), vcenter.password()))
-        .connect()
-        .await;
-    Target {
-        name: "vc".into(),
-        address: vcenter.address().to_string(),
-        secret: String::new(),
-        user: vcenter.user().into(),
-        datacenters: vec!["DC0".into()],
-        password_expires: Known::Known(None),
-        connection: Ok(connection.unwrap()),
+/// Looks once at the cluster and at this vCenter.
+async fn look(client: &Client, vcenter: &Vcenter) -> Facts {
+    let data = [("username", vcenter.user()), ("password", vcenter.password())];
+    let data = data.map(|(key, text)| (key.to_owned(), text.as_bytes().to_vec()));
+    let credentials = Credentials::read(&data.into_iter().collect()).unwrap();
+    let address = vcenter.address().to_string();
+    let spec = json!({"vcIp": address, "credentials": "none", "datacenters": ["DC0"]});
+    let wanted = Wanted {
+        spec: serde_json::from_value(spec).unwrap(),
+        ca_bundle: Some(vcenter.ca_pem()),
+        credential: credentials.for_server(&address).unwrap().clone(),
+        version: String::new(),
+        revision: String::new(),
+        refused: None,
+    };
+    let cluster = Some((client, api::NAMESPACE));
+    let collected = collect_once(cluster, Some(wanted), BuildInfo::new("test")).await;
+    for session in collected.sessions.values() {
+        session.shut_down().await;
     }
+    collected.facts
 }
 
 /// Lets a user list these resources, and nothing else.
@@ -155,8 +160,7 @@ async fn a_cluster_without_vdo_is_checked_without_writes_and_missing_permissions
     // The cluster has neither our CRDs nor an operator.
     let_list(&plane.client(), "reader", &["nodes"]).await;
     let few = plane.client_as(&User::named("reader").in_group("system:authenticated"));
-    let facts =
-        collect_once(Some((&few, api::NAMESPACE)), vec![target(&vcenter).await], None).await;
+    let facts = look(&few, &vcenter).await;
     assert_eq!(facts.cluster.nodes.get().unwrap().len(), 2);
     assert!(facts.storage.volumes.get().is_none(), "unknown volumes are not an empty list");
     let found = codes(facts);
@@ -168,9 +172,7 @@ async fn a_cluster_without_vdo_is_checked_without_writes_and_missing_permissions
     let resources = ["nodes", "pods", "events", "daemonsets", "deployments"];
     let_list(&plane.client(), "looker", &resources).await;
     let some = plane.client_as(&User::named("looker").in_group("system:authenticated"));
-    let examination = Examination::of(
-        collect_once(Some((&some, api::NAMESPACE)), vec![target(&vcenter).await], None).await,
-    );
+    let examination = Examination::of(look(&some, &vcenter).await);
     let report = examination.report();
     let unread = report.page("VDO-1801", 0, usize::MAX);
     let unread = unread.entries.iter().any(|entry| entry.seen.contains("may not read logs"));
@@ -182,12 +184,7 @@ async fn a_cluster_without_vdo_is_checked_without_writes_and_missing_permissions
     assert!(report.page("VDO-1614", 0, 1).entries.is_empty(), "the log was not readable");
 
     let all = User::named("boss").in_group("system:masters");
-    let facts = collect_once(
-        Some((&plane.client_as(&all), api::NAMESPACE)),
-        vec![target(&vcenter).await],
-        None,
-    )
-    .await;
+    let facts = look(&plane.client_as(&all), &vcenter).await;
     let found = codes(facts);
     assert!(!found.contains("VDO-1803") && found.contains("VDO-1203"), "{found:?}");
     assert!(found.contains("VDO-1614"), "the crash log is explained: {found:?}");

@@ -65,7 +65,7 @@ use jiff::Timestamp;
 
 pub use self::removal::{is_deleted, is_kept};
 use crate::{
-    facts::{CatalogTrouble, CatalogTroubleKind, Facts},
+    facts::Facts,
     names,
     plan::{DriverPlan, Next, Plan},
 };
@@ -204,20 +204,11 @@ fn several_configs(facts: &Facts, notes: &mut Notes) {
 
 /// VDO refused a catalog. The previous one stays in use.
 fn catalog_trouble(facts: &Facts, notes: &mut Notes) {
-    let current = format!("serial {}", facts.catalog.serial);
-    if let Some(CatalogTrouble { source, kind, reason }) = &facts.catalog_trouble {
-        let finding = match kind {
-            CatalogTroubleKind::Unreachable => {
-                codes::CATALOG_UNREACHABLE.found().with("url", source)
-            }
-            CatalogTroubleKind::Untrusted => codes::CATALOG_UNTRUSTED.found(),
-            CatalogTroubleKind::RolledBack => {
-                codes::CATALOG_ROLLED_BACK.found().with("offered", reason)
-            }
-            CatalogTroubleKind::Unreadable => codes::CATALOG_UNREADABLE.found(),
-        };
-        let finding = finding.with("source", source).with("reason", reason);
-        notes.findings.push(finding.with("current", current).build());
+    if let Some(trouble) = &facts.catalog_trouble {
+        let (definition, values) = trouble.finding();
+        let finding = definition.found().with("current", facts.catalog.serial.to_string());
+        let finding = values.into_iter().fold(finding, |all, (name, value)| all.with(name, value));
+        notes.findings.push(finding.build());
     }
     if let Some(expiry) = facts.catalog.expires.filter(|expiry| *expiry <= facts.now) {
         let finding = codes::CATALOG_EXPIRED.found().with("source", "its publisher");

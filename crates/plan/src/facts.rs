@@ -1,7 +1,6 @@
 //! Facts about the cluster, the vCenters and the drivers. `observe` collects them and `decide` judges them.
 //! They are plain data: nothing here holds a client, and nothing here changes.
 
-mod catalog_trouble;
 mod check_results;
 mod make;
 
@@ -17,12 +16,11 @@ use driver_config::{
     credentials::{Credential, SecretTexts},
     csi::CsiConfig,
 };
-use health::facts::Platform;
+use health::facts::{CatalogTrouble, Conflict, Platform};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 
 pub use self::{
-    catalog_trouble::{CatalogTrouble, CatalogTroubleKind},
     check_results::{Health, Paged, open},
     make::Make,
 };
@@ -43,13 +41,13 @@ pub struct Facts {
     pub config: Arc<VDOConfig>,
     /// Other VDOConfigs in the operator's namespace. VDO does not follow them.
     pub rivals: Vec<Rival>,
-    pub cluster: Cluster,
+    pub cluster: TargetCluster,
     /// The vCenters by the name of their VsphereCloudConfig; only those that exist.
-    pub vcenters: BTreeMap<String, Vcenter>,
+    pub vcenters: BTreeMap<String, VcenterConnection>,
     /// Objects that carry the label of VDO.
     pub objects: BTreeMap<ObjectId, Seen>,
     /// The workloads of the drivers, no matter who installed them.
-    pub workloads: BTreeMap<ObjectId, Workload>,
+    pub workloads: BTreeMap<ObjectId, DriverWorkload>,
     /// Workloads that look like a driver or like the Go VDO, but are neither.
     pub lookalikes: Vec<ObjectId>,
     /// The cluster id in CNS that a driver uses and that no record contains yet. The error is the reason why
@@ -124,7 +122,7 @@ impl Facts {
     }
 
     /// The workloads of a driver with one task. Those that belong to VDO come first.
-    pub fn workloads_of(&self, driver: Driver, task: Task) -> Vec<(&ObjectId, &Workload)> {
+    pub fn workloads_of(&self, driver: Driver, task: Task) -> Vec<(&ObjectId, &DriverWorkload)> {
         let mut found: Vec<_> =
             self.workloads.iter().filter(|(_, w)| w.driver == driver && w.task == task).collect();
         found.sort_by_key(|(id, _)| !self.is_ours(id));
@@ -143,17 +141,6 @@ pub struct Refusal {
     pub text: String,
     /// Whether the API server rejected the request itself, so that a retry cannot succeed.
     pub firm: bool,
-}
-
-/// Another field manager changed an object of VDO, and VDO restored it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
-    /// The other field manager.
-    pub manager: String,
-    /// The number of changes within the last hour.
-    pub times: u32,
-    /// The time at which VDO last restored the object.
-    pub last: Timestamp,
 }
 
 /// An image pull Secret.
@@ -199,7 +186,7 @@ pub struct Rival {
     pub status: Option<api::VDOConfigStatus>,
 }
 
-/// A cluster id in CNS that a driver uses.
+/// A cluster id in CNS that a driver uses. `health::facts::ClusterIds` compares all sources of the id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterId {
     pub id: String,
@@ -208,8 +195,10 @@ pub struct ClusterId {
     pub kept_by_driver: bool,
 }
 
+/// The cluster that the drivers are for: the properties that select a release and its manifest. The checks
+/// know it as `health::facts::Cluster`, with everything that can be wrong in it.
 #[derive(Clone, Debug)]
-pub struct Cluster {
+pub struct TargetCluster {
     /// The version of the API server.
     pub version: KubernetesVersion,
     /// The version as the API server reports it: `v1.36.4+rke2r1`.
@@ -219,11 +208,13 @@ pub struct Cluster {
     pub owns_drivers: bool,
     /// The uid of the namespace `kube-system`. It identifies the cluster.
     pub uid: String,
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NodePlacement>,
 }
 
+/// Where a node runs, and the properties that decide whether pods of a driver run on it. The checks know the
+/// node as `health::facts::Node`; there can be thousands, and a round needs few of their properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NodePlacement {
     pub name: String,
     /// The label that makes the node a control plane node, if it is one.
     pub control_plane: Option<String>,
@@ -242,7 +233,7 @@ pub struct Node {
     pub vm: NodeVm,
 }
 
-impl Node {
+impl NodePlacement {
     /// Whether a cloud controller has initialised the node.
     pub fn is_initialized(&self) -> bool {
         !self.taints.iter().any(|(key, _)| key == crate::names::UNINITIALIZED)
@@ -265,8 +256,10 @@ pub enum NodeVm {
     Unknown(String),
 }
 
+/// A VsphereCloudConfig, the result of the connection that it describes, and the credentials that drivers get.
+/// `health::facts::Vcenter` describes the vCenter itself, and contains no credentials.
 #[derive(Clone, Debug)]
-pub struct Vcenter {
+pub struct VcenterConnection {
     pub spec: VsphereCloudConfigSpec,
     /// The result of the last connection attempt.
     pub state: VcenterState,
@@ -285,7 +278,7 @@ pub struct Vcenter {
     pub privileges: Option<api::vsphere_cloud_config::Privileges>,
     /// The login that vCenter refused. VDO does not retry it meanwhile.
     pub refused: Option<api::vsphere_cloud_config::RefusedLogin>,
-    /// The generation of the VsphereCloudConfig that belongs to [`Vcenter::status`].
+    /// The generation of the VsphereCloudConfig that belongs to [`VcenterConnection::status`].
     pub generation: Option<i64>,
     /// The current status of the VsphereCloudConfig.
     pub status: Option<api::VsphereCloudConfigStatus>,
@@ -331,13 +324,14 @@ pub struct Seen {
     pub settled: bool,
     /// Whether the object has a deletion timestamp.
     pub leaving: bool,
-    /// The identity of the object and the version of its spec; see [`Workload::mark`].
+    /// The identity of the object and the version of its spec; see [`DriverWorkload::mark`].
     pub mark: String,
 }
 
-/// A Deployment or DaemonSet of a driver.
+/// A Deployment or DaemonSet of a driver: its origin and the progress of its rollout. The checks know it as
+/// `health::facts::Workload`, with its unhealthy pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Workload {
+pub struct DriverWorkload {
     pub driver: Driver,
     pub task: Task,
     /// Whether it carries the label of VDO.
@@ -348,7 +342,7 @@ pub struct Workload {
     pub version: Option<String>,
     /// The implementation that its image contains; none if it has no image of a driver.
     pub implementation: Option<Implementation>,
-    /// The identity of the object and the version of its spec. `Workload` and [`Seen`] come from two watches.
+    /// The identity of the object and the version of its spec. `DriverWorkload` and [`Seen`] come from two watches.
     /// With this mark VDO judges the health of the applied object and not of an earlier version.
     pub mark: String,
     /// The number of desired pods.
@@ -407,7 +401,7 @@ pub enum Task {
     Helper,
 }
 
-impl Workload {
+impl DriverWorkload {
     /// The number of desired pods that do not run, without those on nodes that are down.
     pub fn lacks(&self) -> i32 {
         (self.wanted - self.unreachable - self.available).max(0)

@@ -25,13 +25,18 @@ impl ObjectId {
             name: object.name().into(),
         }
     }
+
+    /// `namespace/name`, or only the name.
+    pub fn qualified_name(&self) -> String {
+        match self.namespace.as_str() {
+            "" => self.name.clone(),
+            namespace => format!("{namespace}/{}", self.name),
+        }
+    }
 }
 
 impl std::fmt::Display for ObjectId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.namespace.as_str() {
-            "" => write!(f, "{} {}", self.kind, self.name),
-            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
-        }
+        write!(f, "{} {}", self.kind, self.qualified_name())
     }
 }

@@ -20,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
     decide::rollback,
-    facts::{Facts, Task, VcenterState, Workload, open},
+    facts::{DriverWorkload, Facts, Task, VcenterState, open},
     names,
     object_id::ObjectId,
     plan::{self, DriverPlan, Next, Plan},
@@ -374,7 +374,7 @@ fn was_ready(facts: &Facts, driver: &DriverPlan) -> bool {
 /// Whether only a few node pods are unavailable, and not for long: they start again.
 fn lacks_few_pods(facts: &Facts, driver: &DriverPlan) -> bool {
     let since = driver.since(facts.config.status.as_ref()).unwrap_or(facts.now);
-    let few = |(_, set): (_, &Workload)| {
+    let few = |(_, set): (_, &DriverWorkload)| {
         set.current && set.available > 0 && set.lacks() <= (set.wanted / FEW).max(1)
     };
     driver.driver == Driver::Csi
@@ -412,7 +412,7 @@ fn judged<'a>(
     facts: &'a Facts,
     driver: &DriverPlan,
     task: Task,
-) -> impl Iterator<Item = (&'a ObjectId, &'a Workload)> {
+) -> impl Iterator<Item = (&'a ObjectId, &'a DriverWorkload)> {
     let observed = driver.mode == Mode::Observe;
     let all = facts.workloads_of(driver.driver, task).into_iter();
     all.filter(move |(id, _)| observed || facts.is_ours(id))

@@ -42,6 +42,33 @@ impl<T> Known<T> {
         }
     }
 
+    /// The value, if it is known.
+    pub fn ok(self) -> Option<T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Unknown { .. } => None,
+        }
+    }
+
+    pub fn as_ref(&self) -> Known<&T> {
+        match self {
+            Self::Known(value) => Known::Known(value),
+            Self::Unknown { reason } => Known::unknown(reason),
+        }
+    }
+
+    /// Applies `make` to a known value.
+    pub fn map<R>(self, make: impl FnOnce(T) -> R) -> Known<R> {
+        self.and_then(|value| Known::Known(make(value)))
+    }
+
+    pub fn and_then<R>(self, make: impl FnOnce(T) -> Known<R>) -> Known<R> {
+        match self {
+            Self::Known(value) => make(value),
+            Self::Unknown { reason } => Known::Unknown { reason },
+        }
+    }
+
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Known(_) => None,

@@ -38,13 +38,16 @@ pub use known::Known;
 pub use node::{
     CsiEntry, Node, PLATFORM_LABEL, VSPHERE_LABEL, is_embedded_id, is_foreign_id, is_told_foreign,
 };
-pub use operator::{Acknowledged, CatalogState, Conflict, Operator};
+pub use operator::{
+    Acknowledged, CatalogState, CatalogTrouble, CatalogTroubleKind, Conflict, Operator,
+};
 pub use platform::Platform;
 pub use storage::{
-    Attachment, Claim, ClusterId, CnsVolume, Orphans, Snapshots, Storage, StorageClass, Volume,
+    Attachment, Claim, ClusterIds, CnsVolume, Orphans, Snapshots, Storage, StorageClass, Volume,
 };
 pub use vcenter::{
-    About, Entity, EntityKind, Grants, Login, Reach, Service, ServiceState, Sessions, Tls, Vcenter,
+    About, CredentialState, Entity, EntityKind, Grants, Login, Reach, Service, ServiceState,
+    Sessions, Tls, Vcenter,
 };
 pub use version::Version;
 pub use wanted::{Wanted, WantedCloud, WantedStorage};

@@ -1,3 +1,4 @@
+use api::finding::{Definition, codes};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -23,25 +24,96 @@ impl Operator {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CatalogState {
-    pub source: String,
     pub serial: i64,
     pub expires: Option<Timestamp>,
-    /// The error of the last attempt to fetch a newer catalog.
-    pub fetch_error: Option<String>,
-    /// Why VDO does not trust the newest catalog.
-    pub distrusted: Option<String>,
+    /// Why VDO does not use the catalog that was offered last.
+    pub trouble: Option<CatalogTrouble>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// The problem with an offered catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogTrouble {
+    pub source: String,
+    pub kind: CatalogTroubleKind,
+    /// The reason as a sentence.
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CatalogTroubleKind {
+    /// VDO cannot download the catalog.
+    Unreachable,
+    /// The signature of the catalog is not valid.
+    Untrusted,
+    /// The catalog is older than the one in use.
+    RolledBack,
+    /// The catalog has a schema that only a newer VDO supports.
+    TooNew {
+        schema: String,
+        /// The newest schema that this VDO supports.
+        known: String,
+    },
+    TooLarge {
+        /// For example `4 MiB`.
+        limit: String,
+    },
+    /// VDO cannot parse the catalog.
+    Unreadable,
+}
+
+impl CatalogTroubleKind {
+    /// The name as the reason of a condition.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Unreachable => "Unreachable",
+            Self::Untrusted => "Untrusted",
+            Self::RolledBack => "RolledBack",
+            Self::TooNew { .. } => "TooNew",
+            Self::TooLarge { .. } => "TooLarge",
+            Self::Unreadable => "Unreadable",
+        }
+    }
+}
+
+impl CatalogTrouble {
+    /// The finding that reports it, and the values of the finding's texts.
+    pub fn finding(&self) -> (&'static Definition, Vec<(&'static str, String)>) {
+        let Self { source, kind, reason } = self;
+        let mut values =
+            vec![("source", source.clone()), ("url", source.clone()), ("reason", reason.clone())];
+        let definition = match kind {
+            CatalogTroubleKind::Unreachable => codes::CATALOG_UNREACHABLE,
+            CatalogTroubleKind::Untrusted => codes::CATALOG_UNTRUSTED,
+            CatalogTroubleKind::RolledBack => codes::CATALOG_ROLLED_BACK,
+            CatalogTroubleKind::Unreadable => codes::CATALOG_UNREADABLE,
+            CatalogTroubleKind::TooNew { schema, known } => {
+                values.extend([("schema", schema.clone()), ("known", known.clone())]);
+                codes::CATALOG_TOO_NEW
+            }
+            CatalogTroubleKind::TooLarge { limit } => {
+                values.push(("limit", limit.clone()));
+                codes::CATALOG_TOO_LARGE
+            }
+        };
+        (definition, values)
+    }
+}
+
+/// Another field manager changed an object of VDO, and VDO restored it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conflict {
     pub kind: String,
     /// `namespace/name`, or only the name.
     pub object: String,
-    pub field: String,
+    /// The other field manager.
     pub manager: String,
-    /// Within the last hour.
+    /// The number of changes within the last hour.
     pub times: u32,
+    /// When VDO last restored the object.
+    pub last: Timestamp,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -28,7 +28,7 @@ pub struct Storage {
     pub cns: Known<BTreeMap<String, CnsVolume>>,
     /// When VDO queried `cns`. The answer does not cover younger volumes.
     pub cns_asked: Timestamp,
-    pub cluster_id: ClusterId,
+    pub cluster_id: ClusterIds,
     /// First-class disks that no volume refers to.
     pub orphans: Known<Orphans>,
     /// Total number of CNS volumes, by vCenter.
@@ -129,10 +129,10 @@ pub struct CnsVolume {
     pub duplicate_metadata: bool,
 }
 
-/// The id under which vCenter knows the cluster.
+/// The ids under which vCenter can know the cluster, by source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ClusterId {
+pub struct ClusterIds {
     /// From the driver's Secret.
     pub configured: Option<String>,
     /// From the ConfigMap that the driver creates if no id is configured.
@@ -143,7 +143,7 @@ pub struct ClusterId {
     pub also_used_by: Known<Vec<String>>,
 }
 
-impl ClusterId {
+impl ClusterIds {
     /// The id that the driver uses.
     pub fn current(&self) -> Option<&str> {
         self.configured.as_deref().or(self.generated.as_deref())

@@ -16,6 +16,9 @@ pub struct Vcenter {
     pub secret: String,
     /// User name. Never the password.
     pub user: String,
+    pub credentials: Known<CredentialState>,
+    /// Whether VDO and the drivers do not verify its certificate.
+    pub insecure: bool,
     pub reach: Known<Reach>,
     /// When `reach` last changed.
     pub since: Timestamp,
@@ -38,6 +41,24 @@ pub struct Vcenter {
     /// Whether the account has the privilege to watch tasks.
     pub tasks: Known<bool>,
     pub inventory: Known<Inventory>,
+}
+
+/// The credentials in the Secret of a vCenter.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CredentialState {
+    #[default]
+    Usable,
+    /// Usable without the line break at their end.
+    Trimmed {
+        /// The key of the password.
+        key: String,
+    },
+    /// The Secret does not exist.
+    Missing,
+    Unusable {
+        reason: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

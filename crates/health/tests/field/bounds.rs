@@ -52,9 +52,9 @@ fn long_texts_do_not_make_the_status_too_large() {
     let conflict = |n: u32| Conflict {
         kind: "Deployment".into(),
         object: format!("vmware-system-csi/{n}-{}", "x".repeat(900)),
-        field: "spec.replicas".into(),
         manager: format!("{n}-{}", "y".repeat(900)),
         times: 9,
+        ..Conflict::default()
     };
     facts.operator.conflicts = (0..90).map(conflict).collect::<Vec<_>>().into();
     let findings = Examination::of(facts).report().findings();

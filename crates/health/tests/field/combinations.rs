@@ -154,8 +154,18 @@ const HIDES: &[(&str, &str, &str)] = &[
     ("VDO-1703", "VDO-1502", "the second tag moves a host to the other zone"),
 ];
 
+/// Faults of which only one can exist at a time, and the reason.
+const ONE_OF: &[(&[&str], &str)] = &[
+    (&["VDO-1003", "VDO-1004", "VDO-1005"], "one Secret"),
+    (
+        &["VDO-1101", "VDO-1102", "VDO-1103", "VDO-1104", "VDO-1106", "VDO-1107"],
+        "an offered catalog is refused for one reason",
+    ),
+];
+
 fn is_apart(one: &str, other: &str) -> bool {
     APART.iter().any(|(a, b, _)| (*a, *b) == (one, other))
+        || ONE_OF.iter().any(|(all, _)| all.contains(&one) && all.contains(&other))
 }
 
 fn is_hidden(code: &str, faults: &[&str]) -> bool {
@@ -168,6 +178,9 @@ fn what_may_be_left_out_has_a_reason_and_is_known() {
     for (one, other, reason) in APART {
         assert!(names.contains(one) && names.contains(other), "{one}, {other}");
         assert!(!reason.is_empty());
+    }
+    for (all, reason) in ONE_OF {
+        assert!(all.iter().all(|one| names.contains(one)) && !reason.is_empty(), "{all:?}");
     }
     for (fault, hidden, reason) in HIDES {
         assert!(names.contains(fault), "{fault}");

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use health::facts::{
-    AccessReview, Acknowledged, Attachment, CatalogState, Claim, Conflict, Datastore, EntityKind,
-    Facts, HostGroup, Known, Login, Node, Platform, Power, Reach, Tag, Tools, Version, Waiting,
+    AccessReview, Acknowledged, Attachment, CatalogState, CatalogTrouble, CatalogTroubleKind,
+    Claim, Conflict, CredentialState, Datastore, EntityKind, Facts, HostGroup, Known, Login, Node,
+    Platform, Power, Reach, Tag, Tools, Version, Waiting,
 };
 
 use crate::{healthy, shortcuts::Shortcuts};
@@ -27,20 +28,43 @@ fn long_ago() -> jiff::Timestamp {
     jiff::Timestamp::constant(1_799_990_000, 0)
 }
 
+fn refuse_catalog(facts: &mut Facts, kind: CatalogTroubleKind, reason: &str) {
+    let source = "https://example.com/catalog.json".to_owned();
+    catalog(facts).trouble = Some(CatalogTrouble { source, kind, reason: reason.to_owned() });
+}
+
 pub(crate) const FAULTS: &[Fault] = &[
+    ("VDO-1003", |f| f.vcenter().credentials = CredentialState::Missing.into()),
+    ("VDO-1004", |f| {
+        let reason = "the Secret has `username` but no `password`".to_owned();
+        f.vcenter().credentials = CredentialState::Unusable { reason }.into();
+    }),
+    ("VDO-1005", |f| {
+        f.vcenter().credentials = CredentialState::Trimmed { key: "password".to_owned() }.into();
+    }),
+    ("VDO-1008", |f| f.vcenter().insecure = true),
     ("VDO-1101", |f| {
-        catalog(f).source = "https://example.com/catalog.json".into();
         catalog(f).serial = 7;
-        catalog(f).fetch_error = Some("connection timed out".into());
+        refuse_catalog(f, CatalogTroubleKind::Unreachable, "connection timed out");
+    }),
+    ("VDO-1102", |f| {
+        refuse_catalog(f, CatalogTroubleKind::Unreadable, "the catalog is malformed at csi 3.7.0");
     }),
     ("VDO-1103", |f| {
-        catalog(f).source = "https://example.com/catalog.json".into();
-        catalog(f).distrusted = Some("it is signed by another key".into());
+        refuse_catalog(f, CatalogTroubleKind::Untrusted, "it is signed by another key");
     }),
+    ("VDO-1104", |f| refuse_catalog(f, CatalogTroubleKind::RolledBack, "the catalog has serial 3")),
     ("VDO-1105", |f| {
-        catalog(f).source = "https://example.com/catalog.json".into();
         let past = days(f, -3);
         catalog(f).expires = Some(past);
+    }),
+    ("VDO-1106", |f| {
+        let kind = CatalogTroubleKind::TooNew { schema: "2.0".to_owned(), known: "1.x".to_owned() };
+        refuse_catalog(f, kind, "the catalog has schema 2.0");
+    }),
+    ("VDO-1107", |f| {
+        let kind = CatalogTroubleKind::TooLarge { limit: "4 MiB".to_owned() };
+        refuse_catalog(f, kind, "the catalog is larger than 4 MiB");
     }),
     ("VDO-1202", |f| {
         let mut copy = f.vm("worker-18").clone();
@@ -243,9 +267,9 @@ pub(crate) const FAULTS: &[Fault] = &[
         f.operator.conflicts = vec![Conflict {
             kind: "Deployment".into(),
             object: "vmware-system-csi/vsphere-csi-controller".into(),
-            field: "spec.replicas".into(),
             manager: "argocd".into(),
             times: 12,
+            ..Conflict::default()
         }]
         .into();
     }),

@@ -48,6 +48,9 @@ fn a_catalog_put_into_the_cluster_by_hand_needs_none_unless_a_key_is_named() {
     catalogs.offer("map", newer().as_bytes(), &keys_of(&config(None)), Delivery::ConfigMap);
     assert_eq!(catalogs.current().serial, 7);
     catalogs.offer("map", b"schema: 99", &keys_of(&config(None)), Delivery::ConfigMap);
+    let too_new = CatalogTroubleKind::TooNew { schema: "99".into(), known: "1.x".into() };
+    assert_eq!(catalogs.trouble().unwrap().kind, too_new);
+    catalogs.offer("map", b"neither", &keys_of(&config(None)), Delivery::ConfigMap);
     assert_eq!(catalogs.trouble().unwrap().kind, CatalogTroubleKind::Unreadable);
     assert_eq!(catalogs.current().serial, 7, "the one before stays in use");
 }
@@ -207,7 +210,23 @@ fn a_matrix_of_the_go_vdo_is_used_for_releases_vdo_carries() {
 #[tokio::test]
 async fn an_address_of_a_kind_that_is_not_read_is_refused_with_the_way_out() {
     for url in ["oci://registry.example.com/vdo/catalog:latest", "file:///etc/catalog.yaml"] {
-        let refused = get(url).await.unwrap_err();
+        let (_, refused) = get(url).await.unwrap_err();
         assert!(refused.contains("https://") && refused.contains("spec.bundle"), "{refused}");
     }
+}
+
+#[test]
+fn a_catalog_for_a_newer_vdo_and_a_catalog_that_is_too_large_have_findings_of_their_own() {
+    let mut catalogs = Catalogs::new(Arc::new(watch::Sender::new(())));
+    let newer = catalog::EMBEDDED.replacen("schema: \"1", "schema: \"2", 1);
+    assert_ne!(newer, catalog::EMBEDDED);
+    let huge = "#".repeat(MAX_BYTES + 1);
+    for (text, code) in [(newer, "VDO-1106"), (huge, "VDO-1107")] {
+        assert!(!catalogs.offer("map", text.as_bytes(), &Ok(Vec::new()), Delivery::ConfigMap));
+        let (definition, values) = catalogs.trouble().unwrap().finding();
+        assert_eq!(definition.code, code);
+        let named = |name: &str| values.iter().any(|(value, _)| *value == name);
+        assert!(named("schema") && named("known") || named("limit"), "{values:?}");
+    }
+    assert_eq!(catalogs.current().serial, catalog::embedded().serial, "nothing of it is used");
 }

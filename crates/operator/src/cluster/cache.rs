@@ -16,6 +16,11 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use crate::probes::reason;
+
+/// The reason of a cache that has neither been listed nor refused yet.
+const UNTRIED: &str = "it has not been listed yet";
+
 /// A watch that fills a cache, to run as a task.
 pub(crate) type Filler = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -63,24 +68,6 @@ where
         self
     }
 
-    /// Reads all objects once. If `optional` is set, a kind that the cluster does not define has no objects.
-    pub(crate) async fn read(&self, optional: bool) -> Known<BTreeMap<String, T>> {
-        let mut found = BTreeMap::new();
-        let mut events = (self.open)();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(watcher::Event::InitApply(object)) => {
-                    found.extend((self.keep)(&object).map(|item| (key(&object), item)));
-                }
-                Ok(watcher::Event::InitDone) => break,
-                Ok(_) => {}
-                Err(error) if optional && is_undefined(&error) => break,
-                Err(error) => return Known::unknown(&reason(&error)),
-            }
-        }
-        Known::Known(found)
-    }
-
     /// A cache, and the watch that fills it.
     pub(crate) fn watch(self, changed: &Arc<watch::Sender<()>>) -> (Cache<T>, Filler) {
         let kept = Cache::blank();
@@ -110,7 +97,7 @@ where
                 let defined = definition.read(|known| !known.is_empty());
                 match (&defined, &events) {
                     (Known::Known(true), None) => {
-                        target.forget("it has not been listed yet");
+                        target.forget(UNTRIED);
                         events = Some(Box::pin((self.open)().default_backoff()));
                     }
                     (Known::Known(false), _) => {
@@ -148,7 +135,7 @@ impl<T> Cache<T> {
         let inner = Inner {
             items: BTreeMap::new(),
             coming: BTreeMap::new(),
-            blind: Some("it has not been listed yet".to_owned()),
+            blind: Some(UNTRIED.to_owned()),
             revision: 0,
         };
         Self(Arc::new(RwLock::new(inner)))
@@ -255,6 +242,11 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
         while matches!(self.read(|_| ()), Known::Unknown { .. }) && news.changed().await.is_ok() {}
     }
 
+    /// Whether there is a complete view, or a reason why there is none.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).blind.as_deref() != Some(UNTRIED)
+    }
+
     /// A number that changes whenever the cached items change.
     pub(crate) fn revision(&self) -> u64 {
         self.0.read().unwrap_or_else(PoisonError::into_inner).revision
@@ -275,24 +267,6 @@ fn key<K: Resource>(object: &K) -> String {
         Some(namespace) => format!("{namespace}/{}", object.name_any()),
         None => object.name_any(),
     }
-}
-
-/// Whether the API server does not know the kind.
-fn is_undefined(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
-}
-
-/// The reason why a watch fails, without the details that change from one attempt to the next.
-fn reason(error: &watcher::Error) -> String {
-    let status = match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
-            Some(status.message.clone())
-        }
-        watcher::Error::WatchError(status) => Some(status.message.clone()),
-        _ => None,
-    };
-    status.unwrap_or_else(|| error.to_string())
 }
 
 #[cfg(test)]

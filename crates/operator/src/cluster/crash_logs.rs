@@ -119,22 +119,6 @@ pub(crate) fn lines(text: &str) -> Vec<String> {
 pub(crate) struct Said(Heard);
 
 impl Said {
-    /// Reads the crash logs of these pods once.
-    pub(crate) async fn by<'p>(client: &Client, pods: impl Iterator<Item = &'p Pod>) -> Self {
-        let mut heard = Heard::new();
-        let mut tasks = JoinSet::new();
-        for (ended, restarts) in all_mute(pods) {
-            while tasks.len() >= AT_ONCE {
-                take(&mut heard, tasks.join_next().await);
-            }
-            tasks.spawn(listen(client.clone(), ended, restarts));
-        }
-        while let Some(done) = tasks.join_next().await {
-            take(&mut heard, Some(done));
-        }
-        Self(heard)
-    }
-
     /// The last lines of a container and, if VDO cannot read them, the reason. Both are empty while VDO reads
     /// them for the first time.
     pub(crate) fn of(&self, pod: &Pod, status: &ContainerStatus) -> (Vec<String>, Option<String>) {
@@ -162,8 +146,7 @@ impl Said {
     }
 }
 
-/// The permission to read logs, not granted until a review shows that it is.
-pub(crate) fn right() -> AccessReview {
+fn right() -> AccessReview {
     AccessReview {
         group: String::new(),
         resource: "pods/log".to_owned(),
@@ -209,6 +192,12 @@ impl CrashLogs {
             *before = crashed;
             news
         });
+    }
+
+    /// Whether the log of every requested container was read.
+    pub(crate) fn is_read(&self) -> bool {
+        let heard = self.heard.read().unwrap_or_else(PoisonError::into_inner);
+        self.wanted.borrow().keys().all(|ended| heard.contains_key(ended))
     }
 
     /// The crash logs read so far.

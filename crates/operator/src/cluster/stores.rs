@@ -1,16 +1,18 @@
 //! Caches that watches keep filled, reduced to the fields that facts need.
 
+mod slim;
+mod views;
+
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Debug,
     future::Future,
-    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
 
 use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
 use futures::{Stream, StreamExt};
-use health::facts::{AccessReview, Known};
+use health::facts::{Known, Platform};
 use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -18,7 +20,6 @@ use k8s_openapi::{
         apps::v1::{DaemonSet, Deployment},
         core::v1::{ConfigMap, Pod, Secret},
     },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -31,9 +32,10 @@ use kube::{
     },
 };
 use plan::{ObjectId, facts::Seen, names};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use self::slim::{content, plain, revision, slim, slim_daemon_set, slim_deployment};
 use super::{
     cache::Cache,
     driver_secrets::LastRead,
@@ -41,7 +43,7 @@ use super::{
     nodes::{self, Kept},
     password_expiry, pods,
     provenance::{Binding, Permissions},
-    site::{self, Watched, is_plugin},
+    site::Watched,
     volumes,
 };
 use crate::{applied::Applied, kinds::KINDS, probes::Interruptions};
@@ -94,6 +96,24 @@ impl Stores {
         namespace: &str,
         changed: &Arc<watch::Sender<()>>,
     ) -> (Self, Vec<Filler>) {
+        Self::with(client, namespace, changed, &KINDS)
+    }
+
+    /// Like [`Self::new`], without the objects that VDO manages: the checks do not need them.
+    pub(crate) fn for_checks(
+        client: &Client,
+        namespace: &str,
+        changed: &Arc<watch::Sender<()>>,
+    ) -> (Self, Vec<Filler>) {
+        Self::with(client, namespace, changed, &[])
+    }
+
+    fn with(
+        client: &Client,
+        namespace: &str,
+        changed: &Arc<watch::Sender<()>>,
+        kinds: &[(ApiResource, bool)],
+    ) -> (Self, Vec<Filler>) {
         let (site, mut fillers) = Watched::new(client, changed);
         let every = watcher::Config::default().page_size(PAGE);
         let of_drivers =
@@ -102,7 +122,7 @@ impl Stores {
             every.clone().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY));
         let mut ours = Vec::new();
         let interruptions = Interruptions::default();
-        let watched = KINDS.iter().flat_map(|(resource, namespaced)| {
+        let watched = kinds.iter().flat_map(|(resource, namespaced)| {
             let allowed_namespaces: Vec<&str> =
                 if *namespaced { crate::allowed_namespaces::all().collect() } else { vec![""] };
             allowed_namespaces.into_iter().map(move |home| (resource, home))
@@ -202,6 +222,14 @@ impl Stores {
         }
     }
 
+    /// Passes all nodes to `make`, or returns the reason why there is no view of them.
+    pub(crate) fn known_nodes<R>(
+        &self,
+        make: impl FnOnce(&BTreeMap<String, Kept>) -> R,
+    ) -> Known<R> {
+        self.nodes.read(make)
+    }
+
     /// Passes all nodes to `make`.
     pub(crate) fn nodes<R>(&self, make: impl Fn(&BTreeMap<String, Kept>) -> R) -> R {
         match self.nodes.read(&make) {
@@ -222,6 +250,16 @@ impl Stores {
     pub(crate) fn nodes_mark(&self) -> [u64; 4] {
         let [topologies, mounts] = self.site.nodes_mark();
         [self.nodes.revision(), self.csi_nodes.revision(), topologies, mounts]
+    }
+
+    /// The platform: `told` by the API server, otherwise by any of the nodes.
+    pub(crate) fn platform(&self, told: Platform) -> Platform {
+        match told {
+            Platform::Kubernetes => self
+                .nodes(|nodes| nodes.values().find_map(|node| node.platform))
+                .unwrap_or(Platform::Kubernetes),
+            told => told,
+        }
     }
 
     /// The version of a Secret in `kube-system`, if it exists.
@@ -252,34 +290,6 @@ impl Stores {
     /// The CompatibilityConfigs that deserialize.
     pub(crate) fn compatibility_configs(&self) -> Vec<CompatibilityConfig> {
         readable(&self.compatibility)
-    }
-
-    /// The permissions that VDO lacks, according to failed reads.
-    pub(crate) fn rights(&self) -> Known<Vec<AccessReview>> {
-        let mut reviews = Vec::new();
-        let mut review = |group: &str, resource: &str, purpose: &str, known: Known<()>| {
-            let refused = known.reason().is_some_and(|reason| reason.contains("forbidden"));
-            if refused {
-                reviews.push(AccessReview::to_list(group, resource, purpose));
-            }
-        };
-        let storage = "storage.k8s.io";
-        let registered = "seeing whether the storage driver is registered on the nodes";
-        review(storage, "csinodes", registered, self.csi_nodes.read(|_| ()));
-        review(storage, "storageclasses", "checking StorageClasses", self.classes.read(|_| ()));
-        let compared = "comparing volumes with vCenter";
-        review("", "persistentvolumes", compared, self.volumes.read(|_| ()));
-        let waiting = "seeing claims that wait";
-        review("", "persistentvolumeclaims", waiting, self.claims.read(|_| ()));
-        let told = "telling why something does not work";
-        review("", "events", told, self.claim_warnings.read(|_| ()));
-        let leases = site::map(&self.site.leases(), |_| ());
-        review("coordination.k8s.io", "leases", "seeing who leads", leases);
-        let (group, told) = ("rbac.authorization.k8s.io", "telling drivers from lookalikes");
-        review(group, "clusterroles", told, self.roles.read(|_| ()));
-        review(group, "clusterrolebindings", told, self.bindings.read(|_| ()));
-        reviews.extend(self.site.rights());
-        Known::Known(reviews)
     }
 
     /// Every object that carries our label.
@@ -502,73 +512,4 @@ fn as_dynamic(
         watcher::Event::Init => watcher::Event::Init,
         watcher::Event::InitDone => watcher::Event::InitDone,
     }
-}
-
-/// Drops the metadata that no fact needs.
-fn slim(metadata: &mut ObjectMeta) {
-    metadata.managed_fields = None;
-    if let Some(annotations) = &mut metadata.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-}
-
-fn plain<K: Resource>(object: &mut K) {
-    slim(object.meta_mut());
-}
-
-/// The maximum number of bytes to keep of a workload outside the allowed namespaces. A driver's workload has
-/// 20 KB; a far larger one is a tenant's attempt to fill the operator's memory.
-const LARGEST: usize = 128 * 1024;
-
-fn is_oversized<K: Resource + Serialize>(object: &K) -> bool {
-    let namespace = object.meta().namespace.as_deref().unwrap_or_default();
-    !crate::allowed_namespaces::has(namespace)
-        && serde_json::to_vec(object).is_ok_and(|bytes| bytes.len() > LARGEST)
-}
-
-/// Keeps only the name of a workload that belongs to no driver.
-fn slim_daemon_set(set: &mut DaemonSet) {
-    let authors = plan::facts::Make::authors(&set.metadata);
-    plain(set);
-    let template = set.spec.as_ref().map(|spec| &spec.template);
-    if super::drivers::is_relevant("DaemonSet", set, template) && !is_oversized(set) {
-        set.metadata.managed_fields = authors;
-    } else if !is_plugin(&set.name_any()) {
-        (set.spec, set.status) = (None, None);
-        set.metadata.annotations = None;
-        set.metadata.generation = None;
-    }
-}
-
-fn slim_deployment(deployment: &mut Deployment) {
-    let authors = plan::facts::Make::authors(&deployment.metadata);
-    plain(deployment);
-    let template = deployment.spec.as_ref().map(|spec| &spec.template);
-    let looks_like_go_vdo = deployment.name_any() == names::PREDECESSOR;
-    let is_relevant = super::drivers::is_relevant("Deployment", deployment, template);
-    if (is_relevant || looks_like_go_vdo) && !is_oversized(deployment) {
-        deployment.metadata.managed_fields = authors;
-    } else {
-        (deployment.spec, deployment.status) = (None, None);
-        deployment.metadata.annotations = None;
-        deployment.metadata.generation = None;
-    }
-}
-
-/// A number that changes with every write.
-fn revision<K: Resource>(object: &K) -> u64 {
-    hash(object.meta().resource_version.as_deref().unwrap_or_default())
-}
-
-/// A number that changes with the stored content.
-fn content<K: Resource + Serialize + Clone>(object: &K) -> u64 {
-    let mut object = object.clone();
-    object.meta_mut().resource_version = None;
-    hash(&serde_json::to_string(&object).unwrap_or_default())
-}
-
-fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }

@@ -150,11 +150,6 @@ pub(crate) fn attachment(attachment: &VolumeAttachment) -> Option<VolumeOnNode> 
     })
 }
 
-/// The cached part of these VolumeAttachments, by name.
-pub(crate) fn on_nodes(all: &[VolumeAttachment]) -> BTreeMap<String, VolumeOnNode> {
-    all.iter().filter_map(|one| Some((one.name_any(), attachment(one)?))).collect()
-}
-
 /// The maximum length of a message. VDO cuts longer ones, because it keeps one for every faulty volume.
 const MESSAGE: usize = 500;
 

@@ -236,10 +236,12 @@ fn config_secret(which: Which, parts: &[&&Part], site: &Site) -> Known<Option<(S
     })
 }
 
-/// The places to watch for pods without our label: those of drivers not managed by VDO.
+/// The places to watch for pods that the cache of our pods lacks: those of drivers not managed by VDO, and,
+/// without an operator, those of an adopted driver outside the allowed namespaces.
 pub(crate) fn places(parts: &[Part]) -> BTreeSet<Place> {
-    let theirs = parts.iter().filter(|part| !part.labelled && !part.selector.is_empty());
-    theirs
+    let cached = |part: &Part| part.labelled && crate::allowed_namespaces::has(&part.id.namespace);
+    let others = parts.iter().filter(|part| !cached(part) && !part.selector.is_empty());
+    others
         .map(|part| Place { namespace: part.id.namespace.clone(), labels: part.selector.clone() })
         .collect()
 }

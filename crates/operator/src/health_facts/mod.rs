@@ -5,22 +5,23 @@
 //!   vcenters, audit ─► inventory, privileges, CNS ─► vcenter ─────────┼─► health::facts::Facts
 //!   VDOConfig ─► wanted ──────────────────────────────────────────────┘
 //!
-//!   live       in the operator: facts updated change by change, checked, with the time of the next look
-//!   one_shot   without an operator: everything read once, with the permissions at hand
+//!   sources ─► assembly ─┬─ live       in the operator: updated change by change, and checked
+//!                        └─ one_shot   without an operator: until every fact is known or cannot be read
 //! ```
 //!
-//! A fact that could not be read is unknown, with the reason. Both ways use the same translations, so that
-//! `vdoctl doctor` and the operator report the same about the same cluster.
+//! A fact that could not be read is unknown, with the reason. There is one assembly, so `vdoctl doctor` and the
+//! operator report the same about the same cluster.
 
-mod compared;
+mod assembly;
 mod kubernetes;
 mod live;
 mod one_shot;
+mod sources;
 mod vcenter;
 mod wanted;
 
 pub use self::{
     live::Live,
-    one_shot::{Target, collect_once, targets},
+    one_shot::{Collected, collect_once},
     wanted::{acknowledged, both, wanted},
 };

@@ -1,533 +1,313 @@
-//! Collects all facts once, without an operator, with the permissions of the current user.
+//! Assembles the facts once, without an operator, with the permissions of the current user.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
-use api::{VDOConfig, VsphereCloudConfig};
-use catalog::Driver as Which;
-use driver_config::credentials::Credentials;
-use health::facts::{
-    CatalogState, Cluster, ClusterId, CsiEntry, Drivers, Facts, Known, Network, Operator, Platform,
-    Storage, Vcenter, Wanted,
+use api::VDOConfig;
+use health::{
+    Examination,
+    facts::{Facts, Known, Operator, Platform, Wanted},
 };
-use jiff::Timestamp;
-use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment},
-    core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret},
-    rbac::v1::{ClusterRole, ClusterRoleBinding},
-    storage::v1::{CSINode, StorageClass, VolumeAttachment},
-};
-use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
-use plan::names;
-use runtime::build::BuildInfo;
-use serde::de::DeserializeOwned;
-use vsphere::Error;
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use plan::{facts::VcenterState, record::Records};
+use runtime::{build::BuildInfo, error_chain::error_chain, tasks::Tasks};
+use tokio::{sync::watch, time::Instant};
+use vsphere::CallCounter;
 
 use super::{
-    compared::{Both, Handles, put},
-    kubernetes,
-    vcenter::Described,
+    assembly::Assembly,
+    sources::{ConfiguredVcenter, Settings, Sources, catalog_state, list_threshold},
     wanted::{acknowledged, both, wanted},
 };
 use crate::{
-    audit::{Audit, Domain, Question, Sights, audit, inventory},
-    cluster::{
-        access,
-        crash_logs::Said,
-        events,
-        nodes::{self, Beside, Kept},
-        password_expires,
-        provenance::{Accounts, Binding, Permissions},
-        releases::Releases,
-        site::{self, Plugin, Site},
-        volumes::{self, Attachments, Claimed},
-        workloads::{self, Around},
-    },
-    followed, observe, vcenters,
+    catalogs::Catalogs,
+    cluster::Stores,
+    followed, observe,
+    remediation::Remediator,
+    vcenters::{self, Vcenters},
 };
 
-/// A vCenter to look at, and the result of connecting to it.
-#[derive(Clone, Debug)]
-pub struct Target {
-    /// Name of its VsphereCloudConfig, or the name that the user chose.
-    pub name: String,
-    pub address: String,
-    /// The Secret with its credentials, as `namespace/name`; empty if there is none.
-    pub secret: String,
-    pub user: String,
-    /// Datacenters that the drivers are configured with; empty for all.
-    pub datacenters: Vec<String>,
-    /// The expiry of the password, if an admin recorded it.
-    pub password_expires: Known<Option<Timestamp>>,
-    /// The connection, or the reason why there is none.
-    pub connection: Result<vsphere::Client, Arc<Error>>,
+/// The timeout of the whole check. Facts that are not known by then are unknown.
+const TIMEOUT: Duration = Duration::from_mins(3);
+/// The longest pause between two looks: not every source notifies of a failure.
+const LOOK: Duration = Duration::from_millis(100);
+/// The operator's default timeout for a release to become healthy.
+const ROLLOUT: SignedDuration = SignedDuration::from_mins(15);
+/// The name of a vCenter that no VsphereCloudConfig describes.
+const UNNAMED: &str = "vcenter";
+
+/// The result of looking once.
+pub struct Collected {
+    pub facts: Facts,
+    /// The open sessions by name of the VsphereCloudConfig. The caller ends them.
+    pub sessions: BTreeMap<String, vsphere::Client>,
 }
 
-/// Looks at a cluster, at vCenters, or at both, and collects the facts for the checks.
+/// Looks at a cluster, at vCenters, or at both, until every fact is known or cannot be read.
 ///
 /// It only reads, and it never fails: a fact that it could not read is unknown, with the reason. `cluster`
 /// comes with the operator's namespace. Without a cluster, the facts about the cluster are unknown, and the
-/// checks report on the vCenters alone. `desired` is the desired state of the drivers. Without `desired`, the
-/// VDOConfig of the cluster applies. Without a VDOConfig, the checks assume both drivers on all vCenters.
+/// checks report on the vCenter alone. `vcenter` replaces the vCenters that the VsphereCloudConfigs in the
+/// operator's namespace name. Without a VDOConfig, the checks assume both drivers on all vCenters.
 pub async fn collect_once(
     cluster: Option<(&Client, &str)>,
-    vcenters: Vec<Target>,
-    desired: Option<Wanted>,
-) -> Facts {
-    let mut facts = Facts { now: Timestamp::now(), ..Facts::default() };
-    let names: BTreeSet<String> = vcenters.iter().map(|target| target.name.clone()).collect();
-    let mut seen = Seen::default();
-    if let Some((client, namespace)) = cluster {
-        seen = look_at_cluster(client, namespace, &mut facts).await;
-    } else {
-        leave_out_cluster(&mut facts);
-        seen.read = ().into();
-    }
-    let path = facts.cluster.platform.kubelet_path();
-    facts.wanted = desired.unwrap_or_else(|| match &seen.config {
-        Some(config) => wanted(&config.spec, path),
-        None => Wanted { read: seen.read.clone(), ..both(&names, path) },
-    });
-    facts.cluster.kubelet_path = kubernetes::kubelet_path(seen.platform, &facts.wanted).into();
-    facts.operator = Operator {
-        acknowledged: seen.config.iter().flat_map(|config| acknowledged(&config.spec)).collect(),
-        // Without an operator, there is no catalog to refresh and no other field manager to conflict with.
-        catalog: CatalogState::default().into(),
-        conflicts: Vec::new().into(),
-        grace: None,
-    };
-    let mut audits = BTreeMap::new();
-    for target in vcenters {
-        let name = target.name.clone();
-        let (vcenter, audit) = Box::pin(look_at_vcenter(target, &facts, &seen)).await;
-        audits.extend(audit.map(|audit| (name.clone(), audit)));
-        facts.vcenters.insert(name, vcenter);
-    }
-    let expected = facts.wanted.storage.as_ref().map(|storage| storage.vcenters.clone());
-    compare(&mut facts.storage, &audits, &expected.unwrap_or_default());
-    facts
-}
-
-/// Compares the answers of CNS with the volumes and snapshots in Kubernetes.
-fn compare(storage: &mut Storage, audits: &BTreeMap<String, Audit>, expected: &BTreeSet<String>) {
-    let handles = map(storage.volumes.clone(), |all| Handles::of(all.keys().map(String::as_str)));
-    let all: Vec<(&String, &Audit, Both)> = audits
-        .iter()
-        .map(|(name, audit)| (name, audit, Both::of(audit, &handles, &storage.snapshots)))
-        .collect();
-    put(storage, expected, all.iter().map(|(name, audit, both)| (name.as_str(), *audit, both)));
-}
-
-/// Connects to each vCenter that a VsphereCloudConfig of the cluster names, with the credentials from its
-/// Secret. Only VsphereCloudConfigs in the operator's namespace count, so that nobody else decides where VDO
-/// sends these credentials.
-///
-/// # Errors
-/// Fails if the API server does not list the VsphereCloudConfigs. An unreadable Secret yields a target
-/// without a connection.
-pub async fn targets(
-    client: &Client,
-    namespace: &str,
+    vcenter: Option<vcenters::Wanted>,
     build: BuildInfo,
-) -> Result<Vec<Target>, kube::Error> {
-    let configs = Api::<VsphereCloudConfig>::namespaced(client.clone(), namespace);
-    let mut targets = Vec::new();
-    for config in configs.list(&ListParams::default()).await? {
-        targets.push(target(client, &config, build).await);
-    }
-    Ok(targets)
+) -> Collected {
+    let mut look = Box::new(Look::new(cluster, build));
+    Box::pin(look.read_cluster()).await;
+    Box::pin(look.connect(vcenter)).await;
+    look.assemble().await;
+    look.finish()
 }
 
-async fn target(client: &Client, config: &VsphereCloudConfig, build: BuildInfo) -> Target {
-    let spec = &config.spec;
-    let secret = spec.credentials.0.as_str();
-    let mut target = Target {
-        name: config.name_any(),
-        address: spec.vc_ip.0.clone(),
-        secret: format!("{}/{secret}", names::KUBE_SYSTEM),
-        user: String::new(),
-        datacenters: spec.datacenter_names().into_iter().map(str::to_owned).collect(),
-        password_expires: Known::unknown("the Secret with its credentials cannot be read"),
-        connection: Err(Arc::new(Error::LoginRefused {
-            address: spec.vc_ip.0.clone(),
-            user: "the user of the Secret".to_owned(),
-            reason: vsphere::LoginRefusal::Missing,
-        })),
-    };
-    let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
-    let Ok(secret) = secrets.get(secret).await else { return target };
-    target.password_expires = password_expires(secret.annotations());
-    let data = secret.data.unwrap_or_default().into_iter();
-    let data = data.map(|(key, value)| (key, value.0)).collect();
-    let read = Credentials::read(&data);
-    let Ok(credential) = read.and_then(|all| all.for_server(&spec.vc_ip.0).cloned()) else {
-        return target;
-    };
-    target.user.clone_from(&credential.username);
-    let ca_bundle = observe::certificates(client, config).await;
-    let ca_bundle = ca_bundle.ok().and_then(Result::ok).flatten();
-    target.connection = vcenters::connect(spec, ca_bundle.as_ref(), &credential, build).await;
-    target
+/// A look in progress.
+struct Look<'a> {
+    cluster: Option<(&'a Client, &'a str, Stores)>,
+    pool: Vcenters,
+    settings: Settings,
+    /// Whether there is no VDOConfig, so that the checks assume both drivers on all vCenters.
+    assumed: bool,
+    assembly: Assembly,
+    changed: Arc<watch::Sender<()>>,
+    news: watch::Receiver<()>,
+    end: Instant,
+    _watches: Tasks,
 }
 
-/// Observations of the cluster that are not facts.
-#[derive(Default)]
-struct Seen {
-    config: Option<VDOConfig>,
-    /// Known if the API server answered whether a VDOConfig exists.
-    read: Known<()>,
-    policies: BTreeSet<String>,
-    platform: Platform,
-    domains: Vec<Domain>,
-}
-
-fn leave_out_cluster(facts: &mut Facts) {
-    let reason = "no cluster was looked at";
-    facts.cluster = Cluster {
-        platform: Platform::default(),
-        version: Known::unknown(reason),
-        kubelet_path: Known::unknown(reason),
-        nodes: BTreeMap::new().into(),
-        drivers: Drivers {
-            cloud: Known::Known(None),
-            storage: Known::Known(None),
-            others: Vec::new(),
-        },
-        leases: Vec::new().into(),
-        webhooks: Vec::new().into(),
-        access: Vec::new().into(),
-        network: Network::default().into(),
-        openshift: None.into(),
-    };
-    facts.storage.classes = Vec::new().into();
-    facts.storage.volumes = BTreeMap::new().into();
-    facts.storage.attachments = Vec::new().into();
-    facts.storage.pending = Vec::new().into();
-    facts.storage.growing = BTreeSet::new().into();
-    facts.storage.contested = BTreeMap::new().into();
-    facts.storage.snapshots = BTreeMap::new().into();
-}
-
-async fn all<K>(api: Api<K>) -> Known<Vec<K>>
-where
-    K: Resource + Clone + std::fmt::Debug + DeserializeOwned,
-{
-    let mut parameters = ListParams::default().limit(500);
-    let mut found = Vec::new();
-    loop {
-        match api.list(&parameters).await {
-            Ok(page) => {
-                let more = page.metadata.continue_.filter(|token| !token.is_empty());
-                found.extend(page.items);
-                match more {
-                    Some(token) => parameters.continue_token = Some(token),
-                    None => return Known::Known(found),
-                }
+impl<'a> Look<'a> {
+    fn new(cluster: Option<(&'a Client, &'a str)>, build: BuildInfo) -> Self {
+        let changed = Arc::new(watch::Sender::new(()));
+        let mut watches = Tasks::default();
+        let cluster = cluster.map(|(client, namespace)| {
+            let (stores, fillers) = Stores::for_checks(client, namespace, &changed);
+            for filler in fillers {
+                watches.spawn("watch", filler);
             }
-            Err(error) => return Known::unknown(&observe_reason(&error)),
+            (client, namespace, stores)
+        });
+        Self {
+            cluster,
+            pool: Vcenters::new(build, changed.clone(), Arc::new(CallCounter::default())),
+            settings: Settings::without_cluster(),
+            assumed: true,
+            assembly: Assembly::default(),
+            news: changed.subscribe(),
+            changed,
+            end: Instant::now() + TIMEOUT,
+            _watches: watches,
+        }
+    }
+
+    /// Waits for a change, or a moment. Returns whether there is time left.
+    async fn news(&mut self) -> bool {
+        // Nothing is lost if the wait ends without news.
+        let _ = tokio::time::timeout(LOOK, self.news.changed()).await;
+        Instant::now() < self.end
+    }
+
+    fn is_tried(&self) -> bool {
+        self.cluster.as_ref().is_none_or(|(_, _, stores)| stores.is_tried())
+    }
+
+    /// Fills the caches, and reads the settings.
+    async fn read_cluster(&mut self) {
+        while !self.is_tried() && self.news().await {}
+        let mut catalogs = Catalogs::new(self.changed.clone()).read_only();
+        while let Some((client, namespace, stores)) = &self.cluster {
+            // Without permission to read the configured catalog, the embedded one is in use.
+            let _ = observe::follow_catalog(client, namespace, stores, &mut catalogs).await;
+            if !catalogs.is_fetching() || !self.news().await {
+                break;
+            }
+        }
+        let Some((client, namespace, stores)) = &self.cluster else { return };
+        (self.settings, self.assumed) = Settings::once(client, namespace, stores, &catalogs).await;
+        // An unreadable history has no entries.
+        let repaired = Remediator::default().set(client, namespace, Some(String::new())).await;
+        self.assembly.remember(repaired.unwrap_or_default());
+    }
+
+    /// Connects to one vCenter, or to those that the VsphereCloudConfigs name.
+    async fn connect(&mut self, vcenter: Option<vcenters::Wanted>) {
+        let wanted = match (vcenter, &self.cluster) {
+            (Some(vcenter), _) => {
+                let configured = ConfiguredVcenter::unnamed(&vcenter);
+                self.settings.vcenters.insert(UNNAMED.to_owned(), configured);
+                BTreeMap::from([(self.sources().key(UNNAMED), vcenter)])
+            }
+            (None, Some((client, _, stores))) => {
+                let (wanted, problems) = observe::wanted_vcenters(client, stores, &self.pool).await;
+                let all = observe::vcenter_facts(stores, &self.pool, &problems);
+                let all = all.iter().map(|((_, name), v)| (name.clone(), ConfiguredVcenter::of(v)));
+                self.settings.vcenters = all.collect();
+                wanted
+            }
+            (None, None) => BTreeMap::new(),
+        };
+        let wanted = wanted.into_iter().map(|(key, wanted)| (key, everywhere(wanted)));
+        self.pool.follow(wanted.collect());
+        while !self.pool.all_tried() && self.news().await {}
+        if self.assumed {
+            let names: BTreeSet<String> = self.settings.vcenters.keys().cloned().collect();
+            let read = self.settings.wanted.read.clone();
+            let drivers = both(&names, self.settings.platform.kubelet_path());
+            self.settings.wanted = Wanted { read, ..drivers };
+        }
+    }
+
+    /// Updates the facts until nothing is missing.
+    async fn assemble(&mut self) {
+        let mut settled = false;
+        loop {
+            self.update();
+            // The last update can have requested more: a watch of other pods, a crash log, an audit.
+            let before = std::mem::replace(&mut settled, self.is_settled());
+            if (before && settled) || !self.news().await {
+                return;
+            }
+        }
+    }
+
+    fn update(&mut self) {
+        self.settings.now = Timestamp::now();
+        let namespace = &self.settings.namespace;
+        for (name, vcenter) in &mut self.settings.vcenters {
+            if let Some(known) = self.pool.known(&format!("{namespace}/{name}")) {
+                vcenter.state = known.state;
+            }
+            // A single look cannot wait until a failure has lasted.
+            vcenter.since = Timestamp::UNIX_EPOCH;
+        }
+        let stores = self.cluster.as_ref().map(|(_, _, stores)| stores);
+        let sources = Sources { settings: &self.settings, stores, vcenters: &self.pool };
+        self.assembly.update(&sources, &sources.audits());
+        self.assembly.ask(&sources, false);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_tried() && !self.sources().is_audit_pending()
+    }
+
+    fn sources(&self) -> Sources<'_> {
+        let stores = self.cluster.as_ref().map(|(_, _, stores)| stores);
+        Sources { settings: &self.settings, stores, vcenters: &self.pool }
+    }
+
+    fn finish(self) -> Collected {
+        let session = |name: &String| self.pool.known(&self.sources().key(name))?.client;
+        let names = self.settings.vcenters.keys();
+        let sessions = names.filter_map(|name| Some((name.clone(), session(name)?))).collect();
+        let facts = self.assembly.examination.map(Examination::into_facts).unwrap_or_default();
+        Collected { facts, sessions }
+    }
+}
+
+/// The operator watches only the listed datacenters. A one-shot check reads all, to find VMs outside of them.
+fn everywhere(wanted: vcenters::Wanted) -> vcenters::Wanted {
+    let spec = api::VsphereCloudConfigSpec { datacenters: Vec::new(), ..wanted.spec };
+    vcenters::Wanted { spec, ..wanted }
+}
+
+impl ConfiguredVcenter {
+    fn unnamed(wanted: &vcenters::Wanted) -> Self {
+        Self {
+            spec: wanted.spec.clone(),
+            secret: String::new(),
+            state: VcenterState::Untried,
+            since: Timestamp::UNIX_EPOCH,
         }
     }
 }
 
-fn observe_reason(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
+impl Settings {
+    fn without_cluster() -> Self {
+        Self {
+            now: Timestamp::now(),
+            namespace: String::new(),
+            platform: Platform::default(),
+            version: Known::unknown("no cluster was looked at"),
+            wanted: Wanted { read: ().into(), ..Wanted::default() },
+            operator: Operator {
+                catalog: catalog_state(catalog::embedded(), None).into(),
+                // Only a running operator conflicts with other field managers.
+                conflicts: Vec::new().into(),
+                acknowledged: Vec::new(),
+                grace: None,
+            },
+            list_threshold: list_threshold(&api::VDOConfigSpec::default()),
+            records: Records::default(),
+            cluster_id: None,
+            catalog: Arc::new(catalog::embedded().clone()),
+            rollout_timeout: ROLLOUT,
+            vcenters: BTreeMap::new(),
+            asked: String::new(),
+        }
+    }
+
+    /// The settings in the cluster: those of the VDOConfig that an operator would follow, and the defaults for
+    /// everything that cannot be read. Also returns whether there is no VDOConfig.
+    async fn once(
+        client: &Client,
+        namespace: &str,
+        stores: &Stores,
+        catalogs: &Catalogs,
+    ) -> (Self, bool) {
+        let version = client.apiserver_version().await;
+        let version = match version {
+            Ok(version) => Known::Known(version.git_version),
+            Err(error) => Known::unknown(&error_chain(&error)),
+        };
+        let told = match &version {
+            Known::Known(text) => observe::platform_of_api_server(client, text).await.ok(),
+            Known::Unknown { .. } => None,
+        };
+        let platform = stores.platform(told.map(|(platform, _)| platform).unwrap_or_default());
+        let records = observe::records(client, namespace).await.unwrap_or_default().0;
+        let (config, read) = followed_config(client, namespace, stores).await;
+        let reported =
+            config.as_ref().and_then(|config| config.status.as_ref()?.cluster_id.clone());
+        let cluster_id = match &records.csi.cluster_id {
+            Some(_) => None,
+            None => observe::configured_cluster_id(client, &observe::workloads(stores)).await,
+        };
+        let mut settings = Self {
+            namespace: namespace.to_owned(),
+            platform,
+            version,
+            records,
+            cluster_id: cluster_id.or(reported),
+            ..Self::without_cluster()
+        };
+        let (mut catalog, mut trouble) = (catalogs.current(), catalogs.trouble());
+        settings.wanted.read = read;
+        if let Some(config) = &config {
+            (catalog, trouble) = catalogs.of(config);
+            settings.wanted = wanted(&config.spec, platform.kubelet_path());
+            settings.operator.acknowledged = acknowledged(&config.spec);
+            settings.list_threshold = list_threshold(&config.spec);
+        }
+        settings.operator.catalog = catalog_state(&catalog, trouble).into();
+        settings.catalog = catalog;
+        (settings, config.is_none())
     }
 }
 
-fn map<T, R>(known: Known<T>, make: impl FnOnce(T) -> R) -> Known<R> {
-    match known {
-        Known::Known(value) => Known::Known(make(value)),
-        Known::Unknown { reason } => Known::Unknown { reason },
-    }
-}
-
-async fn look_at_cluster(client: &Client, namespace: &str, facts: &mut Facts) -> Seen {
-    let (config, read) = match followed_config(client, namespace).await {
-        Ok(config) => (config, ().into()),
-        // Without the CRD there is no VDOConfig.
-        Err(kube::Error::Api(status)) if status.code == 404 => (None, ().into()),
-        Err(error) => (None, Known::unknown(&observe_reason(&error))),
-    };
-    let version = client.apiserver_version().await;
-    let version = version.map(|version| version.git_version);
-    let platform = match &version {
-        Ok(version) => observe::platform_once(client, version).await.unwrap_or_default(),
-        Err(_) => Platform::default(),
-    };
-    let site = Site::read(client).await;
-    let kubernetes = version.as_ref().ok().and_then(|version| version.parse().ok());
-    let nodes = all(Api::<Node>::all(client.clone())).await;
-    let nodes = map(nodes, |all| -> BTreeMap<String, Kept> {
-        all.iter().map(|node| (node.name_any(), Kept::of(node))).collect()
-    });
-    let sets = all(Api::<DaemonSet>::all(client.clone())).await;
-    facts.cluster = Cluster {
-        platform,
-        version: match version {
-            Ok(version) => kubernetes::version(&version),
-            Err(error) => Known::unknown(&observe_reason(&error)),
-        },
-        kubelet_path: platform.kubelet_path().to_owned().into(),
-        network: look_at_network(client, &nodes, &sets, facts.now).await,
-        nodes: look_at_nodes(client, nodes, &site).await,
-        drivers: look_at_drivers(client, sets, facts.now, &site, kubernetes).await,
-        leases: look_at_leases(client).await,
-        webhooks: site.webhooks(),
-        access: access::access(client).await,
-        openshift: site.openshift(),
-    };
-    facts.storage = look_at_storage(client).await;
-    facts.storage.contested = site.contested();
-    let classes = facts.storage.classes.get().into_iter().flatten();
-    let policies = classes.filter_map(|class| class.parameter("storagepolicyname"));
-    Seen {
-        policies: policies.map(str::to_owned).collect(),
-        config,
-        read,
-        platform,
-        domains: site.domains(),
-    }
-}
-
+/// The VDOConfig that an operator would follow, and whether VDOConfigs can be read.
 async fn followed_config(
     client: &Client,
     namespace: &str,
-) -> Result<Option<VDOConfig>, kube::Error> {
-    let configs = Api::<VDOConfig>::namespaced(client.clone(), namespace);
-    let configs = configs.list(&ListParams::default()).await?.items;
-    let recorded = followed::recorded_if_readable(client, namespace).await?;
-    Ok(followed::chosen(&configs, recorded.as_ref()).cloned())
-}
-
-async fn look_at_leases(client: &Client) -> Known<Vec<health::facts::Lease>> {
-    let mut found = Vec::new();
-    for (name, _) in events::LEASES {
-        match site::lease(client, name).read(false).await {
-            Known::Known(leases) => found.extend(leases.into_values()),
-            Known::Unknown { reason } => return Known::Unknown { reason },
-        }
+    stores: &Stores,
+) -> (Option<VDOConfig>, Known<()>) {
+    let recorded = followed::recorded_if_readable(client, namespace).await.ok().flatten();
+    let (chosen, _) = observe::choose(stores, recorded.as_ref());
+    match chosen.as_ref().map(|chosen| &chosen.0) {
+        Some(Ok(config)) => (Some(config.clone()), ().into()),
+        Some(Err(error)) => (None, Known::unknown(&error.error)),
+        None => (None, stores.configs_view()),
     }
-    found.into()
-}
-
-async fn look_at_network(
-    client: &Client,
-    nodes: &Known<BTreeMap<String, Kept>>,
-    sets: &Known<Vec<DaemonSet>>,
-    now: Timestamp,
-) -> Known<Network> {
-    let (nodes, sets) = match (nodes, sets) {
-        (Known::Known(nodes), Known::Known(sets)) => (nodes, sets),
-        (Known::Unknown { reason }, _) | (_, Known::Unknown { reason }) => {
-            return Known::unknown(reason);
-        }
-    };
-    let plugins: Vec<Plugin> = sets.iter().filter_map(Plugin::of).collect();
-    let mut pods = Vec::new();
-    for plugin in plugins.iter().filter(|plugin| plugin.incomplete) {
-        let found = all(Api::<Pod>::namespaced(client.clone(), &plugin.namespace)).await;
-        match found {
-            Known::Known(found) => pods.extend(found),
-            Known::Unknown { reason } => return Known::Unknown { reason },
-        }
-    }
-    let silent = nodes::without_network(nodes.iter());
-    site::network(&plugins, &pods, silent.into_iter(), now).into()
-}
-
-async fn look_at_nodes(
-    client: &Client,
-    seen: Known<BTreeMap<String, Kept>>,
-    site: &Site,
-) -> Known<BTreeMap<String, health::facts::Node>> {
-    let csi = all(Api::<CSINode>::all(client.clone())).await;
-    let csi = map(csi, |all| -> BTreeMap<String, CsiEntry> {
-        all.iter().filter_map(|node| Some((node.name_any(), nodes::csi_entry(node)?))).collect()
-    });
-    let beside = Beside::of(csi, site);
-    map(seen, |all| {
-        let nodes = all.iter();
-        nodes.map(|(name, node)| (name.clone(), nodes::node(name, node, &beside))).collect()
-    })
-}
-
-/// The service accounts with the permissions of a driver.
-async fn accounts(client: &Client) -> Known<Accounts> {
-    let roles = all(Api::<ClusterRole>::all(client.clone())).await;
-    let bindings = all(Api::<ClusterRoleBinding>::all(client.clone())).await;
-    match (roles, bindings) {
-        (Known::Known(roles), Known::Known(bindings)) => {
-            let roles = roles.iter();
-            let roles = roles.filter_map(|role| Some((role.name_any(), Permissions::of(role)?)));
-            let bindings: Vec<Binding> = bindings.iter().filter_map(Binding::of).collect();
-            Accounts::of(&roles.collect(), &bindings).into()
-        }
-        (Known::Unknown { reason }, _) | (_, Known::Unknown { reason }) => {
-            Known::Unknown { reason }
-        }
-    }
-}
-
-async fn look_at_drivers(
-    client: &Client,
-    sets: Known<Vec<DaemonSet>>,
-    now: Timestamp,
-    site: &Site,
-    kubernetes: Option<catalog::version::KubernetesVersion>,
-) -> Drivers {
-    let deployments = all(Api::<Deployment>::all(client.clone())).await;
-    let (deployments, sets) = match (deployments, sets) {
-        (Known::Known(deployments), Known::Known(sets)) => (deployments, sets),
-        (Known::Unknown { reason }, _) | (_, Known::Unknown { reason }) => {
-            return Drivers {
-                cloud: Known::unknown(&reason),
-                storage: Known::unknown(&reason),
-                others: Vec::new(),
-            };
-        }
-    };
-    let parts = workloads::parts(&accounts(client).await, sets.iter(), deployments.iter());
-    let allowed_namespaces: BTreeSet<&str> =
-        parts.iter().map(|part| part.id.namespace.as_str()).collect();
-    let (mut pods, mut warnings) = (Vec::new(), Vec::new());
-    for home in allowed_namespaces {
-        let found = all(Api::<Pod>::namespaced(client.clone(), home)).await;
-        pods.extend(found.get().cloned().unwrap_or_default());
-        let found = all(Api::<Event>::namespaced(client.clone(), home)).await;
-        let found = found.get().cloned().unwrap_or_default();
-        warnings.extend(found.iter().filter_map(events::warning));
-    }
-    let said = Said::by(client, workloads::of_drivers(&parts, pods.iter())).await;
-    let catalog = catalog::embedded();
-    let around = Around {
-        now,
-        pods: &pods,
-        warnings: &warnings,
-        changing: &|_| false,
-        site,
-        releases: &Releases { catalog, kubernetes },
-        said: &said,
-    };
-    Drivers {
-        cloud: Known::Known(workloads::driver(Which::Cpi, &parts, &around)),
-        storage: Known::Known(workloads::driver(Which::Csi, &parts, &around)),
-        others: workloads::others(&parts),
-    }
-}
-
-async fn look_at_storage(client: &Client) -> Storage {
-    let volumes = all(Api::<PersistentVolume>::all(client.clone())).await;
-    let by_name = map(volumes, |all| {
-        let kept = all.iter().filter_map(volumes::volume);
-        kept.map(|volume| (volume.name.clone(), volume)).collect::<BTreeMap<_, _>>()
-    });
-    let attachments = all(Api::<VolumeAttachment>::all(client.clone())).await;
-    let (volumes, attachments) = match (by_name.clone(), attachments) {
-        (Known::Known(volumes), Known::Known(attachments)) => {
-            let (volumes, unfinished) =
-                volumes::joined(&volumes, Attachments::of(&volumes::on_nodes(&attachments)));
-            (Known::Known(volumes), Known::Known(unfinished))
-        }
-        (Known::Known(volumes), Known::Unknown { reason }) => {
-            let (volumes, _) = volumes::joined(&volumes, Attachments::default());
-            (Known::Known(volumes), Known::Unknown { reason })
-        }
-        (Known::Unknown { reason }, _) => (Known::unknown(&reason), Known::unknown(&reason)),
-    };
-    let classes = all(Api::<StorageClass>::all(client.clone())).await;
-    let classes = map(classes, |all| -> Vec<_> { all.iter().filter_map(volumes::class).collect() });
-    let ours: BTreeSet<String> =
-        classes.get().into_iter().flatten().map(|class| class.name.clone()).collect();
-    let claims = all(Api::<PersistentVolumeClaim>::all(client.clone())).await;
-    let claims = map(claims, |all| all.iter().filter_map(volumes::claimed).collect::<Vec<_>>());
-    let growing = match (&claims, &by_name) {
-        (Known::Known(claims), Known::Known(volumes)) => {
-            volumes::handles_of(&volumes::growing(claims.iter()), volumes).into()
-        }
-        (Known::Unknown { reason }, _) | (_, Known::Unknown { reason }) => Known::unknown(reason),
-    };
-    let mut pending = map(claims, |claims| -> Vec<_> {
-        let waiting = claims.into_iter().filter_map(|claimed| match claimed {
-            Claimed::Waits(claim) => Some(claim),
-            Claimed::Grows(_) => None,
-        });
-        waiting.filter(|claim| ours.contains(&claim.class)).collect()
-    });
-    for claim in pending.get_mut().into_iter().flatten() {
-        let namespace = claim.name.split('/').next().unwrap_or_default();
-        let events = all(Api::<Event>::namespaced(client.clone(), namespace)).await;
-        let events = events.get().cloned().unwrap_or_default();
-        let mut warnings = events.iter().filter_map(events::warning);
-        let last = warnings.rfind(|warning| warning.object == claim.name);
-        claim.message = last.map(|warning| warning.event.message).unwrap_or_default();
-    }
-    let (configured, generated) = observe::cluster_ids(client).await;
-    let cluster_id = ClusterId {
-        configured,
-        generated,
-        of_volumes: Known::default(),
-        also_used_by: Known::default(),
-    };
-    Storage {
-        classes,
-        volumes,
-        pending,
-        growing,
-        contested: Known::default(),
-        snapshots: map(Site::contents(client).await, |all| site::tally(&all)),
-        attachments,
-        cluster_id,
-        list_threshold: super::live::LIST_THRESHOLD,
-        // `compare` adds the answers of CNS later.
-        only_in_cns: Known::default(),
-        cns: Known::default(),
-        cns_asked: Timestamp::UNIX_EPOCH,
-        orphans: Known::default(),
-        cns_total: Known::default(),
-    }
-}
-
-async fn look_at_vcenter(target: Target, facts: &Facts, seen: &Seen) -> (Vcenter, Option<Audit>) {
-    let mut described = Described {
-        name: target.name,
-        address: target.address,
-        secret: target.secret,
-        user: target.user,
-        datacenters: target.datacenters.iter().cloned().collect(),
-        since: Timestamp::UNIX_EPOCH,
-        password_expires: target.password_expires,
-    };
-    let client = match target.connection {
-        Ok(client) => client,
-        Err(error) => return (described.failed(&error), None),
-    };
-    let tree = match client.collect(&inventory::selection()).await {
-        Ok(tree) => tree,
-        Err(error) => return (described.failed(&error), None),
-    };
-    let listed: Vec<&str> = target.datacenters.iter().map(String::as_str).collect();
-    described.datacenters = inventory::datacenter_names(&tree, &listed);
-    let concern = super::live::Concern::of(facts);
-    let vms =
-        tree.vms().iter().filter(|vm| concern.is_node(vm)).map(|vm| vm.reference.clone()).collect();
-    let volumes = facts.storage.volumes.get().into_iter().flat_map(BTreeMap::keys);
-    let question = Question {
-        wanted: facts.wanted.clone(),
-        vms,
-        hosts: BTreeSet::new(),
-        cluster_id: facts.storage.cluster_id.current().map(str::to_owned),
-        volumes: volumes.take(20).cloned().collect(),
-        policies: seen.policies.clone(),
-        domains: seen.domains.clone(),
-        asked: String::new(),
-        amiss: false,
-    };
-    let sights = Sights::of(&tree, &question.vms);
-    let audit = Box::pin(audit(&client, &sights, &question)).await;
-    let inventory = inventory::inventory(&tree, |vm| concern.is_of_interest(vm));
-    (described.connected(&client, inventory.into(), Some(&audit)), Some(audit))
 }

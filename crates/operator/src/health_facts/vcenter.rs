@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use health::facts::{About, Inventory, Known, Login, Reach, Tls, Vcenter, Version};
+use health::facts::{
+    About, CredentialState, Inventory, Known, Login, Reach, Tls, Vcenter, Version,
+};
 use jiff::Timestamp;
 use vsphere::{AboutInfo, Client, Error, LoginRefusal};
 
@@ -15,6 +17,8 @@ pub(super) struct Described {
     pub(super) address: String,
     pub(super) secret: String,
     pub(super) user: String,
+    pub(super) credentials: Known<CredentialState>,
+    pub(super) insecure: bool,
     pub(super) datacenters: BTreeSet<String>,
     pub(super) since: Timestamp,
     /// The expiry of the password, if an admin recorded it.
@@ -28,6 +32,8 @@ impl Described {
             address: self.address,
             secret: self.secret,
             user: self.user,
+            credentials: self.credentials,
+            insecure: self.insecure,
             datacenters: self.datacenters,
             since: self.since,
             password_expires: self.password_expires,

@@ -14,7 +14,7 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use plan::{
     ObjectId,
-    facts::{Make, Workload},
+    facts::{DriverWorkload, Make},
 };
 
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The workloads that belong to a driver: see [`crate::cluster::provenance`].
-    pub(super) workloads: BTreeMap<ObjectId, Workload>,
+    pub(super) workloads: BTreeMap<ObjectId, DriverWorkload>,
     /// The workloads that do not.
     pub(super) lookalikes: Vec<ObjectId>,
 }
@@ -114,13 +114,13 @@ impl Unreachable {
     }
 }
 
-fn of_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<Workload> {
+fn of_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<DriverWorkload> {
     let template = set.spec.as_ref().map(|spec| &spec.template);
     let (driver, task) = part("DaemonSet", set, template)?;
     let status = set.status.clone().unwrap_or_default();
     let unreachable = Unreachable::of(pods, down, set);
     let updated = status.updated_number_scheduled.unwrap_or(0) - unreachable.updated;
-    Some(Workload {
+    Some(DriverWorkload {
         driver,
         task,
         labelled: is_ours_by_label(set),
@@ -140,13 +140,13 @@ fn of_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<Workload> 
     })
 }
 
-fn of_deployment(pods: &Pods, deployment: &Deployment) -> Option<Workload> {
+fn of_deployment(pods: &Pods, deployment: &Deployment) -> Option<DriverWorkload> {
     let template = deployment.spec.as_ref().map(|spec| &spec.template);
     let (driver, task) = part("Deployment", deployment, template)?;
     let status = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let updated = status.updated_replicas.unwrap_or(0);
-    Some(Workload {
+    Some(DriverWorkload {
         driver,
         task,
         labelled: is_ours_by_label(deployment),

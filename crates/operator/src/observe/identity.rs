@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use plan::{
     ObjectId,
-    facts::{ClusterId, InUse, Make, Task, Told, Workload},
+    facts::{ClusterId, DriverWorkload, InUse, Make, Task, Told},
     names,
 };
 
@@ -26,7 +26,7 @@ pub(super) struct Place {
 
 /// The places where drivers that are not on record have their configuration. Such a driver is not managed by
 /// VDO, or it is ours and the record is lost. The result has only places that VDO has permission to read.
-pub(super) fn places(workloads: &BTreeMap<ObjectId, Workload>, driver: Driver) -> Vec<Place> {
+pub(super) fn places(workloads: &BTreeMap<ObjectId, DriverWorkload>, driver: Driver) -> Vec<Place> {
     let found = workloads
         .iter()
         .filter(|(_, w)| w.driver == driver && w.task == Task::Controller)
@@ -167,13 +167,13 @@ async fn made_by_driver(client: &Client) -> Result<Option<String>, kube::Error> 
     Ok(None)
 }
 
-/// The cluster ids in the usual places: from the driver's configuration, and the one that the driver
-/// generated. An unreadable place has none.
-pub(crate) async fn usual(client: &Client) -> (Option<String>, Option<String>) {
-    let places = places(&BTreeMap::new(), Driver::Csi);
-    let told = csi(client, &places).await.ok().flatten().and_then(Result::ok);
-    let told = told.map(|config| config.config.global.cluster_id).filter(|id| !id.is_empty());
-    (told, made_by_driver(client).await.ok().flatten())
+/// The cluster id in the configuration of a storage driver. An unreadable configuration has none.
+pub(crate) async fn configured_cluster_id(
+    client: &Client,
+    workloads: &BTreeMap<ObjectId, DriverWorkload>,
+) -> Option<String> {
+    let read = csi(client, &places(workloads, Driver::Csi)).await.ok().flatten()?.ok()?;
+    Some(read.config.global.cluster_id).filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
 //! The nodes, and the location of their VMs.
 
 use health::facts::{VSPHERE_LABEL, is_told_foreign};
-use plan::facts::Node;
+use plan::facts::NodePlacement;
 
 use crate::{
     cluster::{Stores, nodes::Kept},
     vcenters::Vcenters,
 };
 
-pub(super) fn of(stores: &Stores, vcenters: &Vcenters) -> Vec<Node> {
+pub(super) fn of(stores: &Stores, vcenters: &Vcenters) -> Vec<NodePlacement> {
     stores.nodes(|nodes| {
         let label = |node: &Kept, label: &str| {
             let mut labels = node.labels.iter();
             labels.find(|(key, _)| *key == label).map(|(_, value)| value.to_string())
         };
-        let nodes = nodes.iter().map(|(name, node)| Node {
+        let nodes = nodes.iter().map(|(name, node)| NodePlacement {
             name: name.clone(),
             said: label(node, VSPHERE_LABEL),
             left_out: node.left_out,

@@ -3,26 +3,14 @@
 use std::collections::BTreeMap;
 
 use health::facts::Platform;
-use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 
-/// The platform, for callers that read the cluster once and watch no nodes.
-pub(crate) async fn once(client: &Client, version: &str) -> Result<Platform, kube::Error> {
-    let (platform, _) = of_api_server(client, version).await?;
-    if platform != Platform::Kubernetes {
-        return Ok(platform);
-    }
-    let some = ListParams::default().limit(100);
-    let nodes = Api::<Node>::all(client.clone()).list(&some).await?.items;
-    Ok(nodes.iter().find_map(Platform::from_node).unwrap_or_default())
-}
-
 /// The platform, if the API server identifies it, and whether the platform itself installs the vSphere
 /// drivers.
-pub(super) async fn of_api_server(
+pub(crate) async fn of_api_server(
     client: &Client,
     version: &str,
 ) -> Result<(Platform, bool), kube::Error> {

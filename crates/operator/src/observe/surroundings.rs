@@ -79,12 +79,7 @@ impl Surroundings {
 
     /// The platform: from the API server, otherwise from any of the nodes.
     pub(crate) fn platform(&self, stores: &Stores) -> Platform {
-        match self.platform {
-            Platform::Kubernetes => stores
-                .nodes(|nodes| nodes.values().find_map(|node| node.platform))
-                .unwrap_or(Platform::Kubernetes),
-            told => told,
-        }
+        stores.platform(self.platform)
     }
 }
 

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt};
 use plan::{
-    facts::{Vcenter, VcenterState},
+    facts::{VcenterConnection, VcenterState},
     names,
 };
 use runtime::error_chain::error_chain;
@@ -21,8 +21,13 @@ use crate::{
     vcenters::{Vcenters, Wanted, refusal},
 };
 
+/// The reason of a vCenter whose Secret does not exist.
+pub(crate) const CREDENTIALS_MISSING: &str = "CredentialsMissing";
+/// The reason of a vCenter whose Secret has no usable credentials.
+pub(crate) const CREDENTIALS_UNUSABLE: &str = "CredentialsUnusable";
+
 /// The reason why VDO does not even try to connect to a vCenter.
-pub(super) struct Problem {
+pub(crate) struct Problem {
     reason: &'static str,
     message: String,
     /// Whether the problem can pass without a change to any watched object.
@@ -50,13 +55,13 @@ impl Problem {
     }
 }
 
-/// Connects to the vCenters that the VsphereCloudConfigs name. Returns the problems of those that VDO cannot
-/// even try to connect to. A problem of one does not stop the others.
-pub(super) async fn follow(
+/// The connections to the vCenters that the VsphereCloudConfigs name, and the problems of those that VDO
+/// cannot even try to connect to. A problem of one does not stop the others.
+pub(crate) async fn wanted(
     client: &Client,
     stores: &Stores,
-    vcenters: &mut Vcenters,
-) -> BTreeMap<String, Problem> {
+    vcenters: &Vcenters,
+) -> (BTreeMap<String, Wanted>, BTreeMap<String, Problem>) {
     let mut wanted = BTreeMap::new();
     let mut problems = BTreeMap::new();
     for config in stores.vcenter_configs() {
@@ -76,8 +81,7 @@ pub(super) async fn follow(
             }
         }
     }
-    vcenters.follow(wanted);
-    problems
+    (wanted, problems)
 }
 
 fn key(config: &VsphereCloudConfig) -> String {
@@ -91,26 +95,31 @@ async fn want(
     config: &VsphereCloudConfig,
 ) -> Result<Wanted, Problem> {
     let name = config.spec.credentials.0.as_str();
-    let revision = stores.secret_version(name).ok_or_else(|| {
+    let missing = || {
         let message = format!(
             "the Secret {name} does not exist in namespace {}: create it with the keys username and password",
             names::KUBE_SYSTEM
         );
-        Problem::lasting("CredentialsMissing", message)
-    })?;
+        Problem::lasting(CREDENTIALS_MISSING, message)
+    };
+    let revision = stores.secret_version(name);
+    // An account that cannot list Secrets can have permission to read this one.
+    if revision.is_none() && stores.secrets_view().get().is_some() {
+        return Err(missing());
+    }
     let ca_bundle = certificates(client, config)
         .await
         .map_err(|error| unread("spec.caBundle", &error))?
         .map_err(|message| Problem::lasting("CertificatesMissing", message))?;
     let before = vcenters.wanted(&key(config));
-    let unchanged = |b: &&Wanted| b.revision == revision && b.spec == config.spec;
+    let unchanged = |b: &&Wanted| Some(&b.revision) == revision.as_ref() && b.spec == config.spec;
     if let Some(before) = before.filter(unchanged) {
         return Ok(Wanted { ca_bundle, ..before.clone() });
     }
     let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
     let secret = secrets.get_opt(name).await.map_err(|error| unread("spec.credentials", &error))?;
     let secret = secret.ok_or_else(|| {
-        Problem::lasting("CredentialsMissing", format!("the Secret {name} is gone"))
+        Problem::lasting(CREDENTIALS_MISSING, format!("the Secret {name} is gone"))
     })?;
     // The Secret may be newer than the one in the store.
     let (uid, read_at) = (secret.uid().unwrap_or_default(), secret.resource_version());
@@ -120,8 +129,9 @@ async fn want(
     let read = Credentials::read(&data);
     let read = read.and_then(|all| all.for_server(&config.spec.vc_ip.0).cloned());
     let credential =
-        read.map_err(|error| Problem::lasting("CredentialsUnusable", error.to_string()))?;
+        read.map_err(|error| Problem::lasting(CREDENTIALS_UNUSABLE, error.to_string()))?;
     let version = version(before, &credential, &read_at);
+    let revision = revision.unwrap_or(read_at);
     let refused = config.status.as_ref().and_then(|status| status.refused.as_ref());
     let refused =
         refused.filter(|was| was.secret == revision && was.address == config.spec.vc_ip.0);
@@ -147,7 +157,7 @@ fn version(before: Option<&Wanted>, credential: &Credential, revision: &str) -> 
 }
 
 /// The certificate authorities that a VsphereCloudConfig names, inline or in another object.
-pub(crate) async fn certificates(
+async fn certificates(
     client: &Client,
     config: &VsphereCloudConfig,
 ) -> Result<Result<Option<String>, String>, kube::Error> {
@@ -173,11 +183,11 @@ pub(crate) async fn certificates(
 }
 
 /// All vCenters, and the facts about each.
-pub(super) fn of(
+pub(crate) fn of(
     stores: &Stores,
     vcenters: &Vcenters,
     problems: &BTreeMap<String, Problem>,
-) -> BTreeMap<(String, String), Vcenter> {
+) -> BTreeMap<(String, String), VcenterConnection> {
     let all = stores.vcenter_configs().into_iter();
     all.map(|vcc| {
         let known = vcenters.known(&key(&vcc));
@@ -192,7 +202,7 @@ pub(super) fn of(
         let state = known.map(|known| known.state);
         let state = state.or_else(|| problems.get(&key(&vcc)).map(Problem::state));
         let (credentials, credentials_version) = proven.unzip();
-        let vcenter = Vcenter {
+        let vcenter = VcenterConnection {
             spec: vcc.spec.clone(),
             state: state.unwrap_or(VcenterState::Untried),
             credentials,

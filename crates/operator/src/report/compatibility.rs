@@ -4,16 +4,14 @@ use api::{
     CompatibilityConfig,
     condition::{self, Answer},
 };
+use health::facts::{CatalogTrouble, CatalogTroubleKind};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
-use plan::{
-    facts::{CatalogTrouble, CatalogTroubleKind},
-    names,
-};
+use plan::names;
 use serde_json::json;
 
 use crate::catalogs::{self, Catalogs};

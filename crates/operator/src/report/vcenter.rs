@@ -14,7 +14,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use plan::{
-    facts::{Vcenter, VcenterState},
+    facts::{VcenterConnection, VcenterState},
     names,
 };
 use serde_json::json;
@@ -46,7 +46,7 @@ const REPORTED_BY_VCENTER: [&str; 6] =
 /// Writes every status that changed. If the API server refuses one, the others are still written.
 pub async fn report(
     client: &Client,
-    vcenters: &BTreeMap<(String, String), Vcenter>,
+    vcenters: &BTreeMap<(String, String), VcenterConnection>,
 ) -> Result<(), kube::Error> {
     let now = Time(Timestamp::now());
     for ((namespace, name), vcenter) in vcenters {
@@ -74,7 +74,7 @@ pub async fn report(
 
 fn status(
     before: &VsphereCloudConfigStatus,
-    vcenter: &Vcenter,
+    vcenter: &VcenterConnection,
     now: &Time,
 ) -> VsphereCloudConfigStatus {
     let (state, generation) = (&vcenter.state, vcenter.generation);
@@ -133,7 +133,7 @@ fn ready(state: &VcenterState) -> Judgement {
 }
 
 /// Whether the last connection reached the vCenter.
-fn reachable(vcenter: &Vcenter) -> Judgement {
+fn reachable(vcenter: &VcenterConnection) -> Judgement {
     let answers = || Judgement::new(Answer::True, "Answers", "vCenter answers");
     match &vcenter.state {
         VcenterState::Untried => {
@@ -156,7 +156,7 @@ fn reachable(vcenter: &Vcenter) -> Judgement {
 }
 
 /// Whether vCenter accepted the credentials that are in the Secret now.
-fn authenticated(vcenter: &Vcenter) -> Judgement {
+fn authenticated(vcenter: &VcenterConnection) -> Judgement {
     match &vcenter.state {
         _ if is_authenticated(vcenter) => Judgement::new(
             Answer::True,
@@ -178,12 +178,12 @@ fn authenticated(vcenter: &Vcenter) -> Judgement {
     }
 }
 
-fn is_authenticated(vcenter: &Vcenter) -> bool {
+fn is_authenticated(vcenter: &VcenterConnection) -> bool {
     vcenter.accepted || matches!(vcenter.state, VcenterState::Verified { .. })
 }
 
 /// Whether the user has the privileges that the drivers need.
-fn privileged(vcenter: &Vcenter) -> Judgement {
+fn privileged(vcenter: &VcenterConnection) -> Judgement {
     let missing = match &vcenter.privileges {
         _ if !is_authenticated(vcenter) => {
             let message = "VDO checks the privileges once vCenter accepts the login";
@@ -213,9 +213,9 @@ mod tests {
 
     use super::*;
 
-    fn vcenter(state: VcenterState) -> Vcenter {
+    fn vcenter(state: VcenterState) -> VcenterConnection {
         let accepted = matches!(state, VcenterState::Verified { .. });
-        Vcenter {
+        VcenterConnection {
             spec: api::VsphereCloudConfigSpec::default(),
             state,
             credentials: None,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     /// Ready, Reachable, Authenticated, Privileged: the first letter of each answer.
-    fn answers(vcenter: &Vcenter) -> String {
+    fn answers(vcenter: &VcenterConnection) -> String {
         let now = Time(Timestamp::UNIX_EPOCH);
         let status = status(&VsphereCloudConfigStatus::default(), vcenter, &now);
         assert_eq!(status.conditions.len(), 4);
@@ -279,13 +279,13 @@ mod tests {
     #[test]
     fn a_refused_login_shows_that_vcenter_answers() {
         let refused = Some(RefusedLogin::default());
-        let refused = Vcenter { refused, ..vcenter(failed("LoginRefused")) };
+        let refused = VcenterConnection { refused, ..vcenter(failed("LoginRefused")) };
         assert_eq!(answers(&refused), "FTFU");
     }
 
     #[test]
     fn accepted_credentials_stay_accepted_while_vcenter_is_unreachable() {
-        let lost = Vcenter { accepted: true, ..vcenter(failed("Timeout")) };
+        let lost = VcenterConnection { accepted: true, ..vcenter(failed("Timeout")) };
         assert_eq!(answers(&lost), "FFTU");
     }
 
@@ -295,7 +295,7 @@ mod tests {
             object: object.into(),
             privileges: vec!["Datastore.FileManagement".into(), "System.Read".into()],
         };
-        let with = |missing| Vcenter {
+        let with = |missing| VcenterConnection {
             privileges: Some(Privileges { checked_at: None, missing }),
             ..vcenter(verified())
         };

@@ -17,7 +17,7 @@ use super::{
     configuration::Configuration, desired::DesiredDriver, differences, settings::Look, zones,
 };
 use crate::{
-    facts::{Facts, Task, Workload},
+    facts::{DriverWorkload, Facts, Task},
     names,
     object_id::ObjectId,
     record::{Build, Named, Names, Record},
@@ -29,7 +29,7 @@ use crate::{
 pub(super) fn theirs<'a>(
     facts: &'a Facts,
     desired: &DesiredDriver<'_>,
-) -> Vec<(&'a ObjectId, &'a Workload)> {
+) -> Vec<(&'a ObjectId, &'a DriverWorkload)> {
     [Task::Controller, Task::Node]
         .into_iter()
         .flat_map(|task| facts.workloads_of(desired.driver, task))
@@ -51,7 +51,7 @@ pub(super) struct Adopted {
 pub(super) fn are_of_predecessor(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
-    theirs: &[(&ObjectId, &Workload)],
+    theirs: &[(&ObjectId, &DriverWorkload)],
 ) -> bool {
     let by_it = theirs.iter().all(|(_, workload)| {
         workload.make.hands.iter().eq([names::PREDECESSOR_MANAGER]) && workload.make.helm.is_none()
@@ -79,7 +79,7 @@ pub(super) fn adopted(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     record: &Record,
-    theirs: &[(&ObjectId, &Workload)],
+    theirs: &[(&ObjectId, &DriverWorkload)],
 ) -> Result<Adopted, String> {
     is_within_reach(facts, theirs)?;
     settings_are_known(facts, desired)?;
@@ -115,7 +115,7 @@ pub(super) fn adopted(
 /// Outside its namespaces VDO reads and writes nothing unless an admin allows it.
 pub(super) fn is_within_reach(
     facts: &Facts,
-    theirs: &[(&ObjectId, &Workload)],
+    theirs: &[(&ObjectId, &DriverWorkload)],
 ) -> Result<(), String> {
     for (ObjectId { kind, namespace, name, .. }, _) in theirs {
         if !facts.allowed_namespaces.contains(namespace) {
@@ -196,7 +196,7 @@ fn settings_are_known(facts: &Facts, desired: &DesiredDriver<'_>) -> Result<(), 
 pub(super) fn release(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
-    theirs: &[(&ObjectId, &Workload)],
+    theirs: &[(&ObjectId, &DriverWorkload)],
 ) -> Result<Build, String> {
     let implementation = theirs.iter().find_map(|(_, workload)| workload.implementation);
     let implementation = implementation.unwrap_or_default();
@@ -221,7 +221,10 @@ pub(super) fn release(
 }
 
 /// The names that the driver keeps.
-pub(super) fn kept(driver: Driver, theirs: &[(&ObjectId, &Workload)]) -> Result<Names, String> {
+pub(super) fn kept(
+    driver: Driver,
+    theirs: &[(&ObjectId, &DriverWorkload)],
+) -> Result<Names, String> {
     let namespace = theirs.first().map(|(id, _)| id.namespace.clone()).unwrap_or_default();
     if let Some((id, _)) = theirs.iter().find(|(id, _)| id.namespace != namespace) {
         return Err(format!("its parts live in two namespaces, {namespace} and {}", id.namespace));

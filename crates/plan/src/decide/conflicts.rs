@@ -2,13 +2,11 @@
 //! restart the driver every time. So after a while VDO restores them with growing pauses, and reports it.
 
 use api::finding::{Subject, codes};
+use health::facts::Conflict;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Notes;
-use crate::{
-    facts::{Conflict, Facts},
-    object_id::ObjectId,
-};
+use crate::{facts::Facts, object_id::ObjectId};
 
 /// The number of changes to an object within an hour from which on VDO pauses.
 const TIMEOUT: u32 = 5;

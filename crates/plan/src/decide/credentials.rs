@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     apply_set,
-    facts::{DriverSecret, Facts, Task, Vcenter},
+    facts::{DriverSecret, Facts, Task, VcenterConnection},
     names,
     object_id::ObjectId,
     plan::{DriverPlan, Next, Step},
@@ -208,10 +208,10 @@ fn by_host<'a>(
     facts: &'a Facts,
     desired: &DesiredDriver<'a>,
     record: &Record,
-) -> impl Iterator<Item = (&'a str, &'a Vcenter)> + use<'a> {
+) -> impl Iterator<Item = (&'a str, &'a VcenterConnection)> + use<'a> {
     let known: BTreeSet<&str> =
         record.users.iter().filter_map(|user| user.split(' ').next()).collect();
-    let mut all: BTreeMap<&str, (&str, &Vcenter)> = BTreeMap::new();
+    let mut all: BTreeMap<&str, (&str, &VcenterConnection)> = BTreeMap::new();
     for name in &desired.vcenters {
         let Some(vcenter) = facts.vcenters.get(*name) else { continue };
         let host = vcenter.spec.vc_ip.host_and_port().0;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{configuration::Configuration, desired::DesiredDriver};
 use crate::{
-    facts::{Facts, Workload},
+    facts::{DriverWorkload, Facts},
     object_id::ObjectId,
 };
 
@@ -19,7 +19,7 @@ pub(super) fn of(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     configuration: &Configuration,
-    theirs: &[(&ObjectId, &Workload)],
+    theirs: &[(&ObjectId, &DriverWorkload)],
 ) -> Vec<String> {
     let mut changes = Vec::new();
     for (id, workload) in theirs {
@@ -61,7 +61,7 @@ fn unknown(facts: &Facts, driver: Driver) -> &[String] {
 }
 
 /// Compares images and arguments.
-fn containers(id: &ObjectId, before: &Workload, own: &Object, changes: &mut Vec<String>) {
+fn containers(id: &ObjectId, before: &DriverWorkload, own: &Object, changes: &mut Vec<String>) {
     let empty = Vec::new();
     let after = own.0.pointer("/spec/template/spec/containers").and_then(Value::as_array);
     let after: BTreeMap<&str, &Value> = after

@@ -8,7 +8,7 @@ use catalog::Driver;
 
 use super::{Notes, adoption, desired::DesiredDriver, steps::waiting, vcenters};
 use crate::{
-    facts::{Facts, Workload},
+    facts::{DriverWorkload, Facts},
     object_id::ObjectId,
     plan::{DriverPlan, Next},
     record::Record,
@@ -19,7 +19,7 @@ use crate::{
 pub(super) fn finding(
     record: &Record,
     driver: Driver,
-    theirs: &[(&ObjectId, &Workload)],
+    theirs: &[(&ObjectId, &DriverWorkload)],
 ) -> Finding {
     let first = theirs[0].0;
     let subjects =
@@ -42,7 +42,7 @@ pub(super) fn adopt(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     record: &Record,
-    theirs: &[(&ObjectId, &Workload)],
+    theirs: &[(&ObjectId, &DriverWorkload)],
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) {

@@ -21,7 +21,7 @@ use catalog::Driver;
 use health::facts::is_foreign_id;
 
 use crate::{
-    facts::{Facts, Node, NodeVm, VcenterState},
+    facts::{Facts, NodePlacement, NodeVm, VcenterState},
     plan::{DriverPlan, NodeWord},
 };
 
@@ -56,15 +56,15 @@ fn all_answer(facts: &Facts) -> bool {
     facts.vcenters.values().all(|v| matches!(v.state, VcenterState::Verified { .. }))
 }
 
-fn is_found(node: &Node) -> bool {
+fn is_found(node: &NodePlacement) -> bool {
     matches!(node.vm, NodeVm::Found(_))
 }
 
-fn is_elsewhere(node: &Node) -> bool {
+fn is_elsewhere(node: &NodePlacement) -> bool {
     let untold = node.said.is_none() && !node.told_foreign;
     untold && is_foreign_id(&node.provider_id) && node.vm == NodeVm::Missing
 }
 
-fn is_taken_back(node: &Node) -> bool {
+fn is_taken_back(node: &NodePlacement) -> bool {
     node.left_out && node.said.as_deref() == Some("false") && is_found(node)
 }

@@ -7,7 +7,7 @@ use catalog::{
 use health::facts::Platform;
 
 use crate::{
-    facts::{Facts, Node},
+    facts::{Facts, NodePlacement},
     names,
 };
 
@@ -90,7 +90,7 @@ fn is_role(key: &str) -> bool {
 
 /// Whether a taint is permanent: every control plane node has it, and no component sets it only temporarily.
 /// A temporary taint would restart the controllers each time it comes and goes.
-fn is_lasting(taint: &(String, String), control: &[&Node]) -> bool {
+fn is_lasting(taint: &(String, String), control: &[&NodePlacement]) -> bool {
     const PASSING: [&str; 7] = [
         "node.kubernetes.io/",
         "node.cloudprovider.kubernetes.io/",

@@ -13,7 +13,7 @@ use super::{
     steps::waiting, vcenters,
 };
 use crate::{
-    facts::{Facts, Task, Workload},
+    facts::{DriverWorkload, Facts, Task},
     object_id::ObjectId,
     plan::{DriverPlan, Next},
     record::{Build, Record, record_name},
@@ -24,7 +24,7 @@ pub(super) fn parts<'a>(
     facts: &'a Facts,
     driver: Driver,
     record: &Record,
-) -> Vec<(&'a ObjectId, &'a Workload)> {
+) -> Vec<(&'a ObjectId, &'a DriverWorkload)> {
     if record.version.is_some() {
         return Vec::new();
     }
@@ -41,7 +41,7 @@ pub(super) fn found_again(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     record: &Record,
-    parts: &[(&ObjectId, &Workload)],
+    parts: &[(&ObjectId, &DriverWorkload)],
 ) -> Result<Record, String> {
     let reported = facts.config.status.as_ref().and_then(|status| status.cluster_id.as_ref());
     match &facts.cluster_id {
@@ -82,7 +82,7 @@ pub(super) fn found_again(
 }
 
 /// Whether a workload is the one that VDO would apply: by its name, its pod selector and its settings.
-fn is_part(configuration: &Configuration, id: &ObjectId, workload: &Workload) -> bool {
+fn is_part(configuration: &Configuration, id: &ObjectId, workload: &DriverWorkload) -> bool {
     let object = configuration.objects.iter().find(|object| ObjectId::of(object) == *id);
     let reads_it = |name: &String| {
         let mut all = configuration.objects.iter();

@@ -7,7 +7,7 @@ use api::{
 use catalog::{
     Action, Decision, Driver, Environment, Policy, Request, choose,
     version::VsphereVersion,
-    why::{Reason, Standstill},
+    why::{Notice, Reason, Standstill},
 };
 use semver::Version;
 
@@ -47,6 +47,13 @@ pub(super) fn of(
     let running = record.running();
     let decision = decision(facts, desired, record);
     notes.findings.extend(finding(facts, desired, record, &decision));
+    let unknown = decision.notices.iter().filter_map(unknown_version);
+    for unknown in unknown {
+        // Both drivers can be for the same versions.
+        if !notes.findings.contains(&unknown) {
+            notes.findings.push(unknown);
+        }
+    }
     let of = |version: &Version| Build {
         implementation: desired.implementation(),
         version: version.clone(),
@@ -198,6 +205,23 @@ fn approval(driver: Driver, version: &Version) -> String {
     format!("kubectl annotate vdoconfig --all {}={version} --overwrite", annotation(driver))
 }
 
+/// The finding about a version that the catalog does not know yet.
+fn unknown_version(notice: &Notice) -> Option<Finding> {
+    let finding = match notice {
+        Notice::KubernetesUnknown { newest, cluster } => codes::KUBERNETES_UNKNOWN
+            .found()
+            .with("version", cluster.to_string())
+            .with("known", newest.to_string()),
+        Notice::VsphereUnknown { name, version, newest } => codes::VSPHERE_UNKNOWN
+            .found()
+            .with("vcenter", name)
+            .with("version", version.to_string())
+            .with("known", newest.to_string()),
+        _ => return None,
+    };
+    Some(finding.build())
+}
+
 /// The finding about the reason why the expected release cannot run.
 fn finding(
     facts: &Facts,
@@ -234,6 +258,14 @@ fn finding(
                 .with("running", running)
                 .with("field", field)
                 .with("version", pinned.to_string())
+        }
+        Standstill::PinRefused { pinned, reason: Reason::KnownBad { reason, remedy, .. } } => {
+            codes::RELEASE_KNOWN_BAD
+                .found()
+                .with("driver", driver)
+                .with("version", pinned.to_string())
+                .with("reason", reason)
+                .with("advice", remedy)
         }
         Standstill::PinRefused { pinned, reason } => codes::RELEASE_UNSUITABLE
             .found()

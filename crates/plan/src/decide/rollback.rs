@@ -26,7 +26,7 @@ use super::{
     rollout::{applied, is_fit, ours},
 };
 use crate::{
-    facts::{Facts, Workload},
+    facts::{DriverWorkload, Facts},
     object_id::ObjectId,
     record::{Build, Progress, Record, Rejected},
 };
@@ -110,7 +110,8 @@ fn seen_at(record: &Record) -> Option<Timestamp> {
 /// such as a StorageClass, are not the fault of the release.
 fn is_stuck(facts: &Facts, driver: Driver, record: &Record) -> bool {
     let refused = facts.refused.get(&driver).is_some_and(|refusal| refusal.firm);
-    let runs = |workload: &Workload| workload.version == record.version && is_fit(workload, record);
+    let runs =
+        |workload: &DriverWorkload| workload.version == record.version && is_fit(workload, record);
     let runs = ours(facts, driver).peekable().peek().is_some() && ours(facts, driver).all(runs);
     refused && !runs || applied(facts, driver, record).any(|workload| !is_fit(workload, record))
 }
@@ -145,7 +146,7 @@ pub(super) fn rejection(facts: &Facts, driver: Driver, record: &Record) -> Optio
 /// The reason why a release did not become healthy.
 fn trouble(facts: &Facts, driver: Driver) -> String {
     let mut all = facts.workloads.iter().filter(|(id, w)| w.driver == driver && facts.is_ours(id));
-    let troubles = |(_, workload): (&ObjectId, &Workload)| workload.trouble.clone();
+    let troubles = |(_, workload): (&ObjectId, &DriverWorkload)| workload.trouble.clone();
     all.find_map(troubles).unwrap_or_else(|| "it did not become healthy in time".into())
 }
 

@@ -4,7 +4,7 @@ use catalog::{Driver, manifest::Object};
 use serde_json::json;
 
 use crate::{
-    facts::{Facts, Task, Workload},
+    facts::{DriverWorkload, Facts, Task},
     names,
     object_id::ObjectId,
     record::Record,
@@ -13,7 +13,7 @@ use crate::{
 /// Whether a workload of a release runs as well as its nodes allow. A release is not at fault for a pod on a
 /// node that was unhealthy before the rollout. It can be at fault for a node that went down after its pod
 /// started.
-pub(super) fn is_fit(workload: &Workload, record: &Record) -> bool {
+pub(super) fn is_fit(workload: &DriverWorkload, record: &Record) -> bool {
     let suspects = suspects(workload, record);
     let lacks = workload.lacks() + suspects;
     let as_before = workload.current && workload.available > 0 && lacks <= record.ailing;
@@ -23,14 +23,14 @@ pub(super) fn is_fit(workload: &Workload, record: &Record) -> bool {
 
 /// The number of pods that can be the reason why their node went down. Only a release that replaces another
 /// one, and that VDO can roll back, has suspects.
-fn suspects(workload: &Workload, record: &Record) -> i32 {
+fn suspects(workload: &DriverWorkload, record: &Record) -> i32 {
     let hop = !record.healthy && record.before().is_some();
     if hop { workload.suspects() } else { 0 }
 }
 
 /// The number of node pods that do not run.
 pub(super) fn ailing(facts: &Facts, driver: Driver) -> i32 {
-    ours(facts, driver).filter(|w| w.task == Task::Node).map(Workload::lacks).sum()
+    ours(facts, driver).filter(|w| w.task == Task::Node).map(DriverWorkload::lacks).sum()
 }
 
 /// The workloads of VDO at the version of the record.
@@ -38,12 +38,12 @@ pub(super) fn applied<'a>(
     facts: &'a Facts,
     driver: Driver,
     record: &'a Record,
-) -> impl Iterator<Item = &'a Workload> {
+) -> impl Iterator<Item = &'a DriverWorkload> {
     ours(facts, driver).filter(move |workload| workload.version == record.version)
 }
 
 /// The workloads of a driver that belong to VDO.
-pub(super) fn ours(facts: &Facts, driver: Driver) -> impl Iterator<Item = &Workload> {
+pub(super) fn ours(facts: &Facts, driver: Driver) -> impl Iterator<Item = &DriverWorkload> {
     let ours = facts.workloads.iter().filter(|(id, _)| facts.is_ours(id));
     ours.map(|(_, workload)| workload).filter(move |workload| workload.driver == driver)
 }

@@ -17,7 +17,7 @@ use snafu::{ResultExt, Snafu};
 
 use super::desired::DesiredDriver;
 use crate::{
-    facts::{ClusterId, Facts, Vcenter, VcenterState},
+    facts::{ClusterId, Facts, VcenterConnection, VcenterState},
     names,
 };
 
@@ -81,7 +81,7 @@ pub(super) fn pull_secrets(facts: &Facts, namespace: &str, look: Look) -> Vec<Va
 struct Entry<'a> {
     host: String,
     port: Option<u16>,
-    vcenter: &'a Vcenter,
+    vcenter: &'a VcenterConnection,
     user: String,
     password: SecretText,
 }

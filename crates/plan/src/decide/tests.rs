@@ -13,6 +13,7 @@ mod safety;
 mod switching;
 mod timeouts;
 mod unasked;
+mod unknown_versions;
 mod zones;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -28,8 +29,8 @@ use serde_json::{Value, json};
 use super::decide;
 use crate::{
     facts::{
-        Cluster, DriverSecret, Facts, InUse, Make, Node, NodeVm, Predecessor, Seen, Task, Vcenter,
-        VcenterState, Workload,
+        DriverSecret, DriverWorkload, Facts, InUse, Make, NodePlacement, NodeVm, Predecessor, Seen,
+        TargetCluster, Task, VcenterConnection, VcenterState,
     },
     names,
     object_id::ObjectId,
@@ -130,7 +131,7 @@ impl World {
         metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
     }
 
-    fn vcenter(&mut self) -> &mut Vcenter {
+    fn vcenter(&mut self) -> &mut VcenterConnection {
         self.facts.vcenters.get_mut("vc").unwrap()
     }
 
@@ -198,7 +199,7 @@ impl World {
             let broken = self.broken.iter().any(|broken| version == Some(broken.as_str()));
             let before = self.facts.workloads.get(&id);
             let (wanted, unreachable) = before.map_or((1, 0), |w| (w.wanted, w.unreachable));
-            let workload = Workload {
+            let workload = DriverWorkload {
                 driver,
                 task: before.map_or_else(|| task(&id.name), |w| w.task),
                 labelled: true,
@@ -320,8 +321,8 @@ fn config(spec: &Value) -> VDOConfig {
     .unwrap()
 }
 
-fn cluster() -> Cluster {
-    let node = |name: &str| Node {
+fn cluster() -> TargetCluster {
+    let node = |name: &str| NodePlacement {
         name: name.into(),
         control_plane: None,
         taints: Vec::new(),
@@ -332,7 +333,7 @@ fn cluster() -> Cluster {
         left_out: false,
         vm: found_by("vmware-system-vdo/vc"),
     };
-    Cluster {
+    TargetCluster {
         version: "v1.34.2".parse().unwrap(),
         version_text: "v1.34.2".into(),
         platform: Platform::Kubernetes,
@@ -346,12 +347,12 @@ fn found_by(name: &str) -> NodeVm {
     NodeVm::Found(vec![name.into()])
 }
 
-fn vcenter(address: &str, password: &str) -> Vcenter {
+fn vcenter(address: &str, password: &str) -> VcenterConnection {
     let spec: VsphereCloudConfigSpec = serde_json::from_value(json!({
         "vcIp": address, "credentials": "vc-credentials", "datacenters": ["DC0"],
     }))
     .unwrap();
-    Vcenter {
+    VcenterConnection {
         spec,
         state: verified(),
         credentials: Some(credential(password)),
@@ -400,7 +401,7 @@ fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Dr
         namespace: namespace.into(),
         name: name.into(),
     };
-    let workload = Workload {
+    let workload = DriverWorkload {
         driver,
         task,
         labelled: false,

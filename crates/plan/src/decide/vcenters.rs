@@ -5,7 +5,7 @@ use catalog::Driver;
 
 use super::{Notes, desired::DesiredDriver, steps::waiting};
 use crate::{
-    facts::{Facts, Vcenter, VcenterState},
+    facts::{Facts, VcenterConnection, VcenterState},
     plan::{DriverPlan, Next},
     record::Record,
 };
@@ -69,7 +69,7 @@ pub(super) fn is_verified(facts: &Facts, name: &str) -> bool {
 }
 
 /// Whether the problem of a vCenter can still pass within the grace period.
-fn may_pass(facts: &Facts, vcenter: &Vcenter) -> bool {
+fn may_pass(facts: &Facts, vcenter: &VcenterConnection) -> bool {
     let young = facts.now.duration_since(vcenter.since) < facts.grace();
     match &vcenter.state {
         VcenterState::Verified { .. } => false,

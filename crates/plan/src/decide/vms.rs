@@ -6,7 +6,7 @@ use api::finding::{Finding, Subject, codes};
 
 use super::{desired::DesiredDriver, vcenters::is_verified};
 use crate::{
-    facts::{Facts, Node, NodeVm},
+    facts::{Facts, NodePlacement, NodeVm},
     record::Record,
 };
 
@@ -53,7 +53,7 @@ impl Doubts {
     fn among(
         facts: &Facts,
         desired: &DesiredDriver<'_>,
-        counts: impl Fn(&Node) -> bool,
+        counts: impl Fn(&NodePlacement) -> bool,
         matters: impl Fn(&[String]) -> bool,
     ) -> Self {
         let is_wished =
@@ -125,7 +125,7 @@ pub(super) fn left_behind<'a>(
     let stays: BTreeSet<&str> = desired.vcenters.iter().filter_map(|name| address(name)).collect();
     let told = record.users.iter().filter_map(|user| address(user.split(' ').next()?));
     let goes: BTreeSet<&str> = told.filter(|address| !stays.contains(address)).collect();
-    let is_left = |node: &Node| match &node.vm {
+    let is_left = |node: &NodePlacement| match &node.vm {
         NodeVm::Found(seen_by) => {
             let seen_by = seen_by.iter().filter_map(|name| address(local(facts, name)?));
             let seen_by: BTreeSet<&str> = seen_by.collect();

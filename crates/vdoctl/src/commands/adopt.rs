@@ -6,7 +6,7 @@ use api::vdo_config::Adoption;
 use clap::Args;
 use plan::{
     Next, ObjectId, decide,
-    facts::{Facts, Workload},
+    facts::{DriverWorkload, Facts},
 };
 use serde_json::json;
 
@@ -82,7 +82,7 @@ impl Adopt {
     }
 }
 
-fn not_managed_by_vdo(facts: &Facts) -> Vec<(ObjectId, Workload)> {
+fn not_managed_by_vdo(facts: &Facts) -> Vec<(ObjectId, DriverWorkload)> {
     let all = facts.workloads.iter().filter(|(id, _)| !facts.is_ours(id));
     all.map(|(id, workload)| (id.clone(), workload.clone())).collect()
 }

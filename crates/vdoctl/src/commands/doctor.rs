@@ -10,7 +10,6 @@ use health::{
     topology,
 };
 use jiff::Timestamp;
-use kube::Client;
 use operator::{health_facts, proof};
 use serde_json::{Value, json};
 
@@ -217,8 +216,8 @@ pub(crate) async fn inspect(
         client.apiserver_version().await.doing("asking the cluster who it is")?;
     }
     let step = Step::begin(screen, "Look at the cluster and its vCenters");
-    let targets = match (flags.access(&[])?, client) {
-        (Some(access), _) => {
+    let vcenter = match flags.access(&[])? {
+        Some(access) => {
             let vcenter = access.config(&global.namespace)?;
             let draft = super::configure::Draft::of(
                 &[access],
@@ -227,26 +226,12 @@ pub(crate) async fn inspect(
                 None,
             );
             let wanted = proof::wanted(None, &draft.objects, &vcenter).await;
-            let wanted = wanted.map_err(|text| Failure::Refused { text, help: String::new() })?;
-            vec![proof::target("vcenter", &wanted, BUILD).await]
+            Some(wanted.map_err(|text| Failure::Refused { text, help: String::new() })?)
         }
-        (None, Some(client)) => targets(client, &global.namespace).await?,
-        (None, None) => Vec::new(),
+        None => None,
     };
-    let open = targets
-        .iter()
-        .filter_map(|target| Some((target.name.clone(), target.connection.as_ref().ok()?.clone())));
-    let vcenters = open.collect();
     let cluster_of = client.map(|client| (client, global.namespace.as_str()));
-    let facts = health_facts::collect_once(cluster_of, targets, None).await;
+    let collected = health_facts::collect_once(cluster_of, vcenter, BUILD).await;
     step.done("");
-    Ok(Inspection { facts, cluster, vcenters })
-}
-
-/// The vCenters of the cluster; none if VDO is not installed.
-async fn targets(client: &Client, namespace: &str) -> Outcome<Vec<health_facts::Target>> {
-    match health_facts::targets(client, namespace, BUILD).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        other => other.doing("reading VsphereCloudConfigs"),
-    }
+    Ok(Inspection { facts: collected.facts, cluster, vcenters: collected.sessions })
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use operator::one_shot;
 use plan::{
     ObjectId,
-    facts::{Task, VcenterState, Workload},
+    facts::{DriverWorkload, Task, VcenterState},
     names,
 };
 use serde_json::json;
@@ -67,7 +67,7 @@ impl Versions {
     }
 }
 
-fn what(workload: &Workload) -> String {
+fn what(workload: &DriverWorkload) -> String {
     let driver = super::plan::name(workload.driver);
     match (workload.driver, workload.task) {
         (::catalog::Driver::Cpi, _) => driver.to_owned(),
@@ -77,7 +77,7 @@ fn what(workload: &Workload) -> String {
     }
 }
 
-fn place(id: &ObjectId, workload: &Workload) -> String {
+fn place(id: &ObjectId, workload: &DriverWorkload) -> String {
     let origin = if workload.labelled { "" } else { ", not installed by VDO" };
     paint(DIM, &format!("{}/{}{origin}", id.namespace, id.name))
 }

@@ -26,7 +26,7 @@ catalogue! {
     CATALOG_ROLLED_BACK = "VDO-1104" {
         title: "The catalog is older than the one in use",
         severity: Warning,
-        seen: "{source} has serial {offered}; the catalog in use has serial {current}",
+        seen: "{source}: {reason}; the catalog in use has serial {current}",
         why: "An old catalog can still list a withdrawn release, so VDO never switches to an older catalog.",
         remedy: ["Publish the catalog again with a serial above {current}"],
     }

@@ -27,7 +27,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             .with("object", &conflict.object)
             .with("where", place)
             .with("name", name)
-            .with("field", &conflict.field)
+            .with("field", "it")
             .with("times", conflict.times)
             .shared("manager", &conflict.manager),
         );
@@ -42,12 +42,13 @@ mod tests {
     #[test]
     fn frequent_changes_are_reported_and_a_single_one_is_not() {
         let mut facts = healthy();
+        let last = facts.now;
         let conflict = |times| Conflict {
             kind: "Deployment".into(),
             object: "vmware-system-csi/vsphere-csi-controller".into(),
-            field: "spec.replicas".into(),
             manager: "argocd".into(),
             times,
+            last,
         };
         facts.operator.conflicts = vec![conflict(1)].into();
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);

@@ -3,6 +3,7 @@
 mod account;
 mod certificate;
 mod clock;
+mod credentials;
 mod datacenters;
 mod reachable;
 mod services;
@@ -22,6 +23,7 @@ pub(super) const CHECKS: &[&Check] = &[
     &reachable::CHECK,
     &certificate::CHECK,
     &account::CHECK,
+    &credentials::CHECK,
     &clock::CHECK,
     &version::CHECK,
     &sessions::CHECK,

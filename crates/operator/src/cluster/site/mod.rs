@@ -2,8 +2,7 @@
 //! the platform's own vSphere configuration.
 //!
 //! ```text
-//!   sources ─┬─ watched   kept filled, in the operator ──┐
-//!            └─ read      once, for vdoctl ──────────────┴─► Site ─► facts
+//!   sources ─► watched ─► Site ─► facts
 //! ```
 //!
 //! The caches store each object as small as a fact. VDO watches the kinds that not every cluster has only
@@ -19,11 +18,9 @@ mod webhooks;
 use std::collections::BTreeMap;
 
 use health::facts::{AccessReview, Event, Known, OpenShift, Webhook};
-use kube::Client;
 
 use crate::audit::Domain;
 
-pub(crate) use self::watched::lease;
 pub(crate) use self::{
     network::is_plugin,
     watched::{Place, Watched, selector},
@@ -75,43 +72,6 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Reads everything once.
-    pub(crate) async fn read(client: &Client) -> Self {
-        let mut definitions = nothing();
-        for name in sources::DEFINITIONS {
-            merge(&mut definitions, sources::definition(client, name).read(false).await);
-        }
-        let mut certificates = nothing();
-        for home in crate::allowed_namespaces::all() {
-            merge(&mut certificates, sources::certificates(client, home).read(false).await);
-        }
-        let mut secrets = nothing();
-        for home in crate::allowed_namespaces::all() {
-            merge(&mut secrets, sources::secrets(client, home).read(false).await);
-        }
-        Self {
-            definitions,
-            csi_driver: sources::csi_driver(client).read(false).await,
-            features: sources::features(client).read(false).await,
-            cluster_ids: sources::cluster_ids(client).read(false).await,
-            secrets,
-            pod_security: sources::namespaces(client).read(false).await,
-            hooks: sources::hooks(client).read(false).await,
-            certificates,
-            answering: sources::answering(client).read(false).await,
-            topologies: sources::topologies(client).read(true).await,
-            mounts: sources::mounts(client).read(false).await,
-            contests: sources::contests(client).read(false).await,
-            infrastructure: sources::infrastructure(client).read(true).await,
-            cloud_config: sources::cloud_config(client).read(false).await,
-        }
-    }
-
-    /// Reads the VolumeSnapshotContents of the vSphere driver once.
-    pub(crate) async fn contents(client: &Client) -> Kept<Content> {
-        sources::contents(client).read(true).await
-    }
-
     /// The webhooks with their certificates and the pods that answer for them.
     pub(crate) fn webhooks(&self) -> Known<Vec<Webhook>> {
         webhooks::webhooks(self)
@@ -169,11 +129,6 @@ pub(crate) fn map<T, R>(known: &Known<T>, make: impl FnOnce(&T) -> R) -> Known<R
         Known::Known(value) => Known::Known(make(value)),
         Known::Unknown { reason } => Known::unknown(reason),
     }
-}
-
-/// An empty result that is known.
-fn nothing<T>() -> Kept<T> {
-    Known::Known(BTreeMap::new())
 }
 
 /// Adds to a known result. If one part is unknown, the whole is unknown.

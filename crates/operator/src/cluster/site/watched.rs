@@ -124,6 +124,28 @@ impl Watched {
         }
     }
 
+    /// Whether every cache has a view or a reason why it has none.
+    pub(crate) fn is_tried(&self) -> bool {
+        let each = [&self.definitions, &self.secrets].into_iter().flatten();
+        each.chain([&self.csi_driver]).all(Cache::is_tried)
+            && self.certificates.iter().all(Cache::is_tried)
+            && self.leases.iter().all(Cache::is_tried)
+            && [&self.cluster_ids, &self.pod_security, &self.topologies]
+                .into_iter()
+                .all(Cache::is_tried)
+            && self.features.is_tried()
+            && self.hooks.is_tried()
+            && self.answering.is_tried()
+            && self.mounts.is_tried()
+            && self.contests.is_tried()
+            && self.infrastructure.is_tried()
+            && self.cloud_config.is_tried()
+            && self.contents.is_tried()
+            && self.pods.is_tried()
+            && self.warnings.is_tried()
+            && self.words.is_read()
+    }
+
     /// Numbers that change whenever the node facts from these caches change.
     pub(crate) fn nodes_mark(&self) -> [u64; 2] {
         [self.topologies.revision(), self.mounts.revision()]
@@ -176,7 +198,7 @@ impl Fill<'_> {
 }
 
 /// A lease by name, in any namespace. A renewal is not a change.
-pub(crate) fn lease(client: &Client, name: &str) -> Source<SeenLease, Lease> {
+fn lease(client: &Client, name: &str) -> Source<SeenLease, Lease> {
     let config = Config::default().fields(&format!("metadata.name={name}"));
     let source = Source::of(Api::all(client.clone()), config, events::lease);
     source.differing(events::is_taken_up)
@@ -278,6 +300,13 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Follower<T> {
             *before = places;
             news
         });
+    }
+
+    /// Whether the watch of every place has a view or a reason why it has none.
+    fn is_tried(&self) -> bool {
+        let shelves = self.shelves.read().unwrap_or_else(PoisonError::into_inner);
+        let places = self.wanted.borrow();
+        places.iter().all(|place| shelves.get(place).is_some_and(Cache::is_tried))
     }
 
     /// The items seen so far.

@@ -1,7 +1,9 @@
 //! Install, upgrade, rollback and pruning: VDO takes one action at a time, and records it first.
 
 use super::*;
-use crate::facts::{Conflict, PullSecret, Refusal};
+use health::facts::Conflict;
+
+use crate::facts::{PullSecret, Refusal};
 
 #[test]
 fn what_is_applied_is_recorded_before_it_is_applied() {
@@ -296,7 +298,8 @@ fn who_keeps_changing_an_object_is_named_and_it_is_put_right_with_growing_pauses
     let id = id.clone();
     world.facts.objects.get_mut(&id).unwrap().settled = false;
     let last = world.facts.now;
-    let conflict = |times| Conflict { manager: "argocd-controller".into(), times, last };
+    let manager = "argocd-controller";
+    let conflict = |times| Conflict { manager: manager.into(), times, last, ..Conflict::default() };
     world.facts.conflicts.insert(id.clone(), conflict(4));
     assert!(matches!(world.driver(Driver::Csi).next, Next::Apply(_)), "at once, to begin with");
     assert_eq!(world.codes(), Vec::<String>::new());

@@ -1,7 +1,9 @@
 //! A new password of the same user reaches the drivers, no matter what else waits.
 
 use super::*;
-use crate::facts::{Conflict, PullSecret};
+use health::facts::Conflict;
+
+use crate::facts::PullSecret;
 
 const NEW: &str = "second password";
 const CLOUD: &str = "restart DaemonSet vsphere-cloud-controller-manager";
@@ -113,7 +115,7 @@ fn a_new_password_reaches_both_drivers_whatever_holds_up_everything_else() {
 
 #[test]
 fn each_vcenters_password_travels_by_itself() {
-    let troubles: [fn(&mut Vcenter); 3] = [
+    let troubles: [fn(&mut VcenterConnection); 3] = [
         |other| other.state = away(true),
         |other| {
             other.state = away(false);
@@ -258,8 +260,12 @@ fn a_second_writer_of_the_secret_does_not_make_the_driver_restart_all_the_time()
     let mut world = World::installed();
     let secret = &world.facts.driver_secrets[&Driver::Cpi];
     let (id, before) = (secret.id.clone(), secret.data.clone());
-    let conflict =
-        Conflict { manager: "argocd-controller".into(), times: 6, last: world.facts.now };
+    let conflict = Conflict {
+        manager: "argocd-controller".into(),
+        times: 6,
+        last: world.facts.now,
+        ..Conflict::default()
+    };
     world.facts.conflicts.insert(id, conflict);
     world.rotate("vc", NEW);
     world.settle();

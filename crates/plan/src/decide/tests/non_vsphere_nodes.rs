@@ -11,7 +11,7 @@ fn words(world: &World) -> Vec<(String, bool)> {
     words.map(|NodeWord { node, out, .. }| (node, out)).collect()
 }
 
-fn elsewhere(world: &mut World) -> &mut Node {
+fn elsewhere(world: &mut World) -> &mut NodePlacement {
     let node = &mut world.facts.cluster.nodes[1];
     (node.provider_id, node.vm) = ("aws:///eu-1/i-1".into(), NodeVm::Missing);
     node

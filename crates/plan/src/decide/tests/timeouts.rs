@@ -21,7 +21,7 @@ fn has_done(what: &'static str) -> impl Fn(&World) -> bool {
     move |world| world.done.iter().any(|done| done == what)
 }
 
-fn storage<'a>(world: &'a mut World, name: &str) -> &'a mut Workload {
+fn storage<'a>(world: &'a mut World, name: &str) -> &'a mut DriverWorkload {
     let mut all = world.facts.workloads.iter_mut();
     all.find(|(id, _)| id.name == name).map(|(_, workload)| workload).unwrap()
 }

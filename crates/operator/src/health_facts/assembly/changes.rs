@@ -10,26 +10,24 @@ use health::{
     facts::{Facts, Node},
 };
 use jiff::Timestamp;
-use plan::facts;
 use vsphere::{BiosUuid, inventory as seen};
 
-use super::{FEW, VolumesNow, key};
+use super::{super::sources::Sources, FEW, VolumesNow};
 use crate::{
     audit::inventory::{self, id},
     remediation,
-    vcenters::Vcenters,
 };
 
 /// Selects the VMs of a vCenter that matter: those of nodes, those with the name of a node, and those with
 /// volumes of this cluster.
-pub(in crate::health_facts) struct Concern {
+pub(super) struct Concern {
     uuids: HashSet<BiosUuid>,
     names: HashSet<String>,
     handles: HashSet<String>,
 }
 
 impl Concern {
-    pub(in crate::health_facts) fn of(facts: &Facts) -> Self {
+    pub(super) fn of(facts: &Facts) -> Self {
         let nodes = facts.cluster.nodes.get().into_iter().flat_map(BTreeMap::values);
         let mut concern =
             Self { uuids: HashSet::new(), names: HashSet::new(), handles: HashSet::new() };
@@ -42,11 +40,11 @@ impl Concern {
         concern
     }
 
-    pub(in crate::health_facts) fn is_node(&self, vm: &seen::Vm) -> bool {
+    fn is_node(&self, vm: &seen::Vm) -> bool {
         vm.bios_uuid.is_some_and(|uuid| self.uuids.contains(&uuid))
     }
 
-    pub(in crate::health_facts) fn is_of_interest(&self, vm: &seen::Vm) -> bool {
+    pub(super) fn is_of_interest(&self, vm: &seen::Vm) -> bool {
         let named = || {
             let name = vm.host_name.as_deref().unwrap_or_default().to_ascii_lowercase();
             self.names.contains(&name)
@@ -72,30 +70,28 @@ fn uuids(node: &Node) -> impl Iterator<Item = BiosUuid> {
 }
 
 /// Describes a VM, including a setting of VDO that takes effect at the next power cycle.
-pub(super) fn repaired_machine(
+pub(super) fn repaired_vm(
     repaired: &BTreeMap<String, Timestamp>,
     vcenter: &str,
     tree: &seen::Tree,
     vm: &seen::Vm,
 ) -> health::facts::Vm {
-    let mut machine = inventory::vm_facts(tree, vm);
+    let mut facts = inventory::vm_facts(tree, vm);
     let set = repaired.get(&remediation::key(vcenter, &vm.reference.id));
     if let (Some(set), Some(booted)) = (set, vm.boot_time)
-        && machine.disk_uuid_set
+        && facts.disk_uuid_set
         && booted < *set
     {
-        machine.disk_uuid = false.into();
+        facts.disk_uuid = false.into();
     }
-    machine
+    facts
 }
 
 /// Updates changed nodes, and adds the VMs that can matter now to `vms`.
 pub(super) fn change_nodes(
     examination: &mut Examination,
-    now: Timestamp,
     mut nodes: BTreeMap<String, Node>,
-    facts: &facts::Facts,
-    vcenters: &Vcenters,
+    sources: &Sources<'_>,
     vms: &mut BTreeSet<VmRef>,
 ) -> bool {
     let empty = BTreeMap::new();
@@ -107,10 +103,10 @@ pub(super) fn change_nodes(
         let node = nodes.remove(name);
         let old = examination.facts().cluster.nodes.get().and_then(|nodes| nodes.get(name));
         for node in node.iter().chain(old) {
-            vms.extend(vms_of(node, facts, vcenters));
+            vms.extend(vms_of(node, sources));
         }
         examination.change(&Touched::Node(name.clone()), |facts| {
-            facts.now = now;
+            facts.now = sources.settings.now;
             let Some(nodes) = facts.cluster.nodes.get_mut() else { return };
             match node {
                 Some(node) => nodes.insert(name.clone(), node),
@@ -121,11 +117,10 @@ pub(super) fn change_nodes(
     !touched.is_empty()
 }
 
-fn vms_of(node: &Node, facts: &facts::Facts, vcenters: &Vcenters) -> Vec<VmRef> {
+fn vms_of(node: &Node, sources: &Sources<'_>) -> Vec<VmRef> {
     let mut found = Vec::new();
-    for name in facts.vcenters.keys() {
-        let known = vcenters.known(&key(facts, name)).and_then(|known| known.inventory);
-        let Some(inventory) = known else { continue };
+    for name in sources.settings.vcenters.keys() {
+        let Some(inventory) = sources.inventory(name) else { continue };
         let tree = inventory.view();
         let mut vms: Vec<_> = uuids(node).flat_map(|uuid| tree.vms_by_bios_uuid(uuid)).collect();
         match tree.vm_by_dns_name(&node.name) {
@@ -139,36 +134,33 @@ fn vms_of(node: &Node, facts: &facts::Facts, vcenters: &Vcenters) -> Vec<VmRef> 
     found
 }
 
-pub(super) fn change_machines(
+pub(super) fn change_vms(
     examination: &mut Examination,
-    now: Timestamp,
     vms: &BTreeSet<VmRef>,
-    facts: &facts::Facts,
-    vcenters: &Vcenters,
+    sources: &Sources<'_>,
     repaired: &BTreeMap<String, Timestamp>,
 ) {
     let concern = Concern::of(examination.facts());
     for at in vms {
-        let known = vcenters.known(&key(facts, &at.vcenter)).and_then(|known| known.inventory);
-        let Some(inventory) = known else { continue };
+        let Some(inventory) = sources.inventory(&at.vcenter) else { continue };
         let reference = vsphere::MoRef::new("VirtualMachine", at.vm.as_str());
-        let machine = {
+        let found = {
             let tree = inventory.view();
             let vm = tree.get(&reference).and_then(|object| object.as_vm());
             vm.filter(|vm| concern.is_of_interest(vm))
-                .map(|vm| repaired_machine(repaired, &at.vcenter, &tree, vm))
+                .map(|vm| repaired_vm(repaired, &at.vcenter, &tree, vm))
         };
         let stored = examination.facts().vcenters.get(&at.vcenter);
         let stored = stored.and_then(|vcenter| vcenter.inventory.get()?.vms.get(&at.vm));
-        if stored == machine.as_ref() {
+        if stored == found.as_ref() {
             continue;
         }
         examination.change(&Touched::Vm(at.clone()), |facts| {
-            facts.now = now;
+            facts.now = sources.settings.now;
             let vcenter = facts.vcenters.get_mut(&at.vcenter);
             let Some(inventory) = vcenter.and_then(|v| v.inventory.get_mut()) else { return };
-            match machine {
-                Some(machine) => inventory.vms.insert(at.vm.clone(), machine),
+            match found {
+                Some(vm) => inventory.vms.insert(at.vm.clone(), vm),
                 None => inventory.vms.remove(&at.vm),
             };
         });

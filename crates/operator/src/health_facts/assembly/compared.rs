@@ -1,18 +1,76 @@
 //! Finds volumes and snapshots that only CNS or only Kubernetes knows.
+//!
+//! VDO queries CNS now and then, and watches Kubernetes. A volume that vanished from Kubernetes since the
+//! last query has probably vanished from CNS too. So a volume counts only if Kubernetes did not know it at
+//! the time of the query.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
 
-use health::facts::{CnsVolume, Known, Orphans, Snapshots, Storage};
+use health::facts::{CnsVolume, Known, Orphans, Snapshots, Storage, Volume};
 use jiff::Timestamp;
 
-use crate::audit::{Audit, Disk};
+use crate::{
+    audit::{Audit, Disk},
+    cluster::{Stores, site::tally},
+};
+
+/// The answer of each vCenter, compared once.
+#[derive(Debug, Default)]
+pub(super) struct Compared {
+    of: BTreeMap<String, (Timestamp, Arc<Audit>, Both)>,
+    /// The handles that Kubernetes knows now.
+    handles: Known<Handles>,
+    mark: u64,
+}
+
+impl Compared {
+    /// Compares new answers.
+    pub(super) fn take(&mut self, audits: &BTreeMap<String, Arc<Audit>>, stores: Option<&Stores>) {
+        let mark = stores.map_or(0, |stores| stores.volumes.revision());
+        if self.mark != mark || self.handles.get().is_none() {
+            self.mark = mark;
+            self.handles = stores.map_or_else(
+                || Handles::default().into(),
+                |stores| {
+                    let handles = |all: &BTreeMap<String, Volume>| {
+                        Handles::of(all.values().map(|volume| volume.handle.as_str()))
+                    };
+                    stores.volumes.read(handles)
+                },
+            );
+        }
+        self.of.retain(|name, _| audits.contains_key(name));
+        for (name, audit) in audits {
+            if self.of.get(name).is_some_and(|(at, _, _)| *at == audit.at) {
+                continue;
+            }
+            let no_snapshots = || Known::Known(BTreeMap::new());
+            let snapshots =
+                stores.map_or_else(no_snapshots, |stores| stores.site.contents.read(tally));
+            let both = Both::of(audit, &self.handles, &snapshots);
+            self.of.insert(name.clone(), (audit.at, audit.clone(), both));
+        }
+    }
+
+    /// Records the results of the comparison.
+    pub(super) fn put(&mut self, storage: &mut Storage, expected: &BTreeSet<String>) {
+        for (_, _, both) in self.of.values_mut() {
+            both.forget(&self.handles);
+        }
+        let all = self.of.iter().map(|(name, (_, audit, both))| (name.as_str(), &**audit, both));
+        put(storage, expected, all);
+    }
+}
 
 /// Hashes of volume handles. Hashes save memory, and suffice because handles are only compared.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Handles(HashSet<u64>);
+struct Handles(HashSet<u64>);
 
 impl Handles {
-    pub(super) fn of<'a>(handles: impl Iterator<Item = &'a str>) -> Self {
+    fn of<'a>(handles: impl Iterator<Item = &'a str>) -> Self {
         Self(handles.map(digest).collect())
     }
 
@@ -30,7 +88,7 @@ fn digest(text: &str) -> u64 {
 
 /// Volumes and snapshots that only CNS knew at the time of the query.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Both {
+struct Both {
     /// Volume ids.
     orphans: BTreeSet<String>,
     /// The number of snapshots, by volume id.
@@ -39,7 +97,7 @@ pub(super) struct Both {
 
 impl Both {
     /// Compares an answer of CNS with the objects in Kubernetes at that time.
-    pub(super) fn of(
+    fn of(
         audit: &Audit,
         handles: &Known<Handles>,
         snapshots: &Known<BTreeMap<String, Snapshots>>,
@@ -63,7 +121,7 @@ impl Both {
     }
 
     /// Drops the volumes that Kubernetes has learned of since the comparison.
-    pub(super) fn forget(&mut self, handles: &Known<Handles>) {
+    fn forget(&mut self, handles: &Known<Handles>) {
         if let Known::Known(handles) = handles {
             self.orphans.retain(|id| !handles.contains(id));
         }
@@ -72,7 +130,7 @@ impl Both {
 
 /// Records the answer of each vCenter and the result of its comparison. As long as a vCenter of `expected`
 /// has not answered, the result is unknown: its volumes are not missing.
-pub(super) fn put<'a>(
+fn put<'a>(
     storage: &mut Storage,
     expected: &BTreeSet<String>,
     all: impl Iterator<Item = (&'a str, &'a Audit, &'a Both)>,

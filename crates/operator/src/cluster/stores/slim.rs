@@ -1,0 +1,82 @@
+//! Reduces objects to the fields that facts need, and tells whether they changed.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use k8s_openapi::{
+    api::apps::v1::{DaemonSet, Deployment},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Resource, ResourceExt};
+use plan::names;
+use serde::Serialize;
+
+use crate::cluster::{drivers::is_relevant, site::is_plugin};
+
+/// Drops the metadata that no fact needs.
+pub(super) fn slim(metadata: &mut ObjectMeta) {
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+pub(super) fn plain<K: Resource>(object: &mut K) {
+    slim(object.meta_mut());
+}
+
+/// The maximum number of bytes to keep of a workload outside the allowed namespaces. A driver's workload has
+/// 20 KB; a far larger one is a tenant's attempt to fill the operator's memory.
+const LARGEST: usize = 128 * 1024;
+
+fn is_oversized<K: Resource + Serialize>(object: &K) -> bool {
+    let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+    !crate::allowed_namespaces::has(namespace)
+        && serde_json::to_vec(object).is_ok_and(|bytes| bytes.len() > LARGEST)
+}
+
+/// Keeps only the name of a workload that belongs to no driver.
+pub(super) fn slim_daemon_set(set: &mut DaemonSet) {
+    let authors = plan::facts::Make::authors(&set.metadata);
+    plain(set);
+    let template = set.spec.as_ref().map(|spec| &spec.template);
+    if is_relevant("DaemonSet", set, template) && !is_oversized(set) {
+        set.metadata.managed_fields = authors;
+    } else if !is_plugin(&set.name_any()) {
+        (set.spec, set.status) = (None, None);
+        set.metadata.annotations = None;
+        set.metadata.generation = None;
+    }
+}
+
+pub(super) fn slim_deployment(deployment: &mut Deployment) {
+    let authors = plan::facts::Make::authors(&deployment.metadata);
+    plain(deployment);
+    let template = deployment.spec.as_ref().map(|spec| &spec.template);
+    let looks_like_go_vdo = deployment.name_any() == names::PREDECESSOR;
+    let relevant = is_relevant("Deployment", deployment, template);
+    if (relevant || looks_like_go_vdo) && !is_oversized(deployment) {
+        deployment.metadata.managed_fields = authors;
+    } else {
+        (deployment.spec, deployment.status) = (None, None);
+        deployment.metadata.annotations = None;
+        deployment.metadata.generation = None;
+    }
+}
+
+/// A number that changes with every write.
+pub(super) fn revision<K: Resource>(object: &K) -> u64 {
+    hash(object.meta().resource_version.as_deref().unwrap_or_default())
+}
+
+/// A number that changes with the stored content.
+pub(super) fn content<K: Resource + Serialize + Clone>(object: &K) -> u64 {
+    let mut object = object.clone();
+    object.meta_mut().resource_version = None;
+    hash(&serde_json::to_string(&object).unwrap_or_default())
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
