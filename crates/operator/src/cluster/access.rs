@@ -10,7 +10,7 @@ use super::crash_logs;
 
 /// The resources that the checks must be able to read: group, resource, purpose.
 const READ: [(&str, &str, &str); 19] = [
-    ("", "nodes", "finding the machines of nodes"),
+    ("", "nodes", "finding the VMs of nodes"),
     ("", "pods", "seeing whether the drivers run"),
     ("", "events", "telling why something does not work"),
     ("", "persistentvolumes", "comparing volumes with vCenter"),
