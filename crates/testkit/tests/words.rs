@@ -10,7 +10,7 @@ mod glossary;
 #[path = "words/scan.rs"]
 mod scan;
 
-use std::{collections::BTreeSet, fs, process::Command, sync::LazyLock};
+use std::{collections::BTreeSet, fs, path::Path, process::Command, sync::LazyLock};
 
 use allowed::{ALLOWED, TO_RENAME};
 use scan::{Hit, hits};
@@ -112,8 +112,9 @@ fn the_words_are_those_of_the_field() {
 /// The lines of our Rust sources that break a rule about single lines.
 fn lines_with(rule: impl Fn(&str) -> bool, except: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
-    let ours = FILES.iter().filter(|(path, _)| path.ends_with(".rs") && !is_in(NOT_YET, path));
-    for (path, text) in ours.filter(|(path, _)| !is_in(except, path)) {
+    let is_rust = |path: &str| Path::new(path).extension().is_some_and(|ending| ending == "rs");
+    let is_ours = |path: &str| is_rust(path) && !is_in(NOT_YET, path) && !is_in(except, path);
+    for (path, text) in FILES.iter().filter(|(path, _)| is_ours(path)) {
         let lines = text.lines().zip(1..).filter(|(line, _)| rule(line));
         found.extend(lines.map(|(line, number)| format!("{path}:{number}: {}", line.trim())));
     }

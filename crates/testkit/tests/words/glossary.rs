@@ -53,11 +53,8 @@ pub(crate) const GLOSSARY: &[Entry] = &[
     Entry {
         write: "unreachable, unavailable",
         avoid: &["away"],
-        unless_after: &[
-            "right", "straight", "far", "taken", "lines", "pods", "it", "changes", "vm", "throw",
-            "throws",
-        ],
-        unless_before: &[],
+        unless_after: &["right", "straight", "far", "taken", "pods"],
+        unless_before: &["from"],
     },
     entry("next to, alongside, compared with", &["beside"]),
     entry("allowed namespaces", &["homes"]),
