@@ -31,7 +31,7 @@ var properties = []string{
 
 func main() {
 	address := flag.String("url", "", "the vCenter, with user and password")
-	lookups := flag.Int("lookups", 1000, "how many machines to find by uuid")
+	lookups := flag.Int("lookups", 1000, "how many VMs to find by uuid")
 	flag.Parse()
 	if err := run(context.Background(), *address, flag.Arg(0), *lookups); err != nil {
 		fmt.Fprintln(os.Stderr, "govmomi-inventory:", err)

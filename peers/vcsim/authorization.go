@@ -14,12 +14,12 @@ import (
 )
 
 // authorization replaces govmomi's AuthorizationManager: it evaluates the configured roles and permissions, with
-// propagation and groups. rights guards roles and permissions. Readers hold it while they decide, and never while they
+// propagation and groups. rolesLock guards roles and permissions. Readers hold it while they decide, and never while they
 // call other objects.
 type authorization struct {
 	*simulator.AuthorizationManager
 	sim         *Sim
-	rights      sync.RWMutex
+	rolesLock   sync.RWMutex
 	permissions map[ref][]types.Permission
 	known       map[string]bool // all existing privileges
 	nextRole    int32
@@ -49,8 +49,8 @@ func (a *authorization) setRole(r Role) error {
 	if r.Name == "" {
 		return fmt.Errorf("role: name is empty")
 	}
-	a.rights.Lock()
-	defer a.rights.Unlock()
+	a.rolesLock.Lock()
+	defer a.rolesLock.Unlock()
 	privileges, bad := a.complete(r.Privileges)
 	if bad != "" {
 		return fmt.Errorf("role %q: no privilege is named %q", r.Name, bad)
@@ -92,8 +92,8 @@ func (a *authorization) grant(p Permission) error {
 	if err != nil {
 		return fmt.Errorf("entity: %w", err)
 	}
-	a.rights.Lock()
-	defer a.rights.Unlock()
+	a.rolesLock.Lock()
+	defer a.rolesLock.Unlock()
 	role := a.role(p.Role)
 	if role == nil {
 		return fmt.Errorf("role: none is named %q", p.Role)
@@ -129,8 +129,8 @@ func (a *authorization) revoke(path, principal string) error {
 	if err != nil {
 		return err
 	}
-	a.rights.Lock()
-	defer a.rights.Unlock()
+	a.rolesLock.Lock()
+	defer a.rolesLock.Unlock()
 	user, group := a.revokeLocked(e.Reference(), principal, false), a.revokeLocked(e.Reference(), principal, true)
 	if !user && !group {
 		return fmt.Errorf("%q has no permission on %s", principal, path)
@@ -140,8 +140,8 @@ func (a *authorization) revoke(path, principal string) error {
 
 // list returns all permissions in the format of the inventory.
 func (a *authorization) list() (roles []Role, permissions []Permission) {
-	a.rights.RLock()
-	defer a.rights.RUnlock()
+	a.rolesLock.RLock()
+	defer a.rolesLock.RUnlock()
 	names := map[int32]string{}
 	for _, r := range a.RoleList {
 		names[r.RoleId] = r.Name
@@ -187,8 +187,8 @@ func (c *access) on(e ref) privileges {
 	if c == nil {
 		return nil
 	}
-	c.auth.rights.RLock()
-	defer c.auth.rights.RUnlock()
+	c.auth.rolesLock.RLock()
+	defer c.auth.rolesLock.RUnlock()
 	obj, ok := c.auth.sim.reg().Get(e).(mo.Entity)
 	if !ok {
 		obj = c.auth.sim.reg().Get(c.auth.sim.root()).(mo.Entity) // managers: checked on the root folder

@@ -72,7 +72,7 @@ func (s *Sim) buildDatacenter(spec *Datacenter) error {
 		return err
 	}
 	for i, v := range spec.VMs {
-		if _, err := s.addMachine(place, v); err != nil {
+		if _, err := s.registerVM(place, v); err != nil {
 			return fmt.Errorf("vms[%d]: %w", i, err)
 		}
 	}

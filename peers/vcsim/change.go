@@ -64,7 +64,7 @@ func (s *Sim) addVM(v VM) (VM, error) {
 	if err != nil {
 		return v, err
 	}
-	vm, err := s.addMachine(p, v)
+	vm, err := s.registerVM(p, v)
 	if err != nil {
 		return v, err
 	}
@@ -168,7 +168,7 @@ func (s *Sim) changeVM(p *places, vm *simulator.VirtualMachine, before, after VM
 	if !reflect.DeepEqual(before.NICs, after.NICs) {
 		s.setNICs(vm, p, *after.NICs)
 	}
-	s.setMachine(vm, after)
+	s.setVM(vm, after)
 	s.place(vm, host, pool)
 	s.guests.put(vm.Self, after)
 	s.setGuest(vm, after)

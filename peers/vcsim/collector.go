@@ -72,7 +72,7 @@ func (c *collector) CreateFilter(ctx *simulator.Context, req *types.CreateFilter
 func (c *collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
 	body := &methods.RetrievePropertiesExBody{}
 	if ctx.Session == nil {
-		if fault := strangersMayRead(req.This, req.SpecSet); fault != nil {
+		if fault := checkReadWithoutSession(req.This, req.SpecSet); fault != nil {
 			body.Fault_ = simulator.Fault(faultMessage(fault), fault)
 			return body
 		}
@@ -95,7 +95,7 @@ func (c *collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.Retr
 func (c *collector) RetrieveProperties(ctx *simulator.Context, req *types.RetrieveProperties) soap.HasFault {
 	body := &methods.RetrievePropertiesBody{}
 	if ctx.Session == nil {
-		if fault := strangersMayRead(req.This, req.SpecSet); fault != nil {
+		if fault := checkReadWithoutSession(req.This, req.SpecSet); fault != nil {
 			body.Fault_ = simulator.Fault(faultMessage(fault), fault)
 			return body
 		}
@@ -174,9 +174,9 @@ func faultMessage(fault types.BaseMethodFault) string {
 	return ""
 }
 
-// strangersMayRead lets clients without a session read only what they need for a login. govmomi would return everything,
+// checkReadWithoutSession lets clients without a session read only what they need for a login. govmomi would return everything,
 // and would report a destroyed VM as gone.
-func strangersMayRead(this ref, specs []types.PropertyFilterSpec) types.BaseMethodFault {
+func checkReadWithoutSession(this ref, specs []types.PropertyFilterSpec) types.BaseMethodFault {
 	for _, spec := range specs {
 		for _, object := range spec.ObjectSet {
 			if object.Obj.Type != "ServiceInstance" && object.Obj.Type != "SessionManager" {

@@ -110,7 +110,7 @@ func TestTheNextStartRemovesFilesOfAKilledOne(t *testing.T) {
 
 func TestItListensOnIPv6WithAGivenCertificate(t *testing.T) {
 	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
-		t.Fatalf("this machine has no IPv6 loopback: %s", err)
+		t.Fatalf("this host has no IPv6 loopback: %s", err)
 	} else {
 		_ = l.Close()
 	}
@@ -155,14 +155,14 @@ func TestFiveThousandVMsLoadAndAreWatched(t *testing.T) {
 	c := p.client()
 	began = time.Now()
 	watch := p.watch(c, c.ServiceContent.RootFolder, "VirtualMachine", "name", "config.uuid", "guest.net", "guest.hostName", "runtime.powerState", "runtime.host")
-	t.Logf("all told in %.2f s", time.Since(began).Seconds())
+	t.Logf("all reported in %.2f s", time.Since(began).Seconds())
 	if len(watch.objects) != 5000 {
-		t.Fatalf("%d VMs are told", len(watch.objects))
+		t.Fatalf("%d VMs are reported", len(watch.objects))
 	}
 	began = time.Now()
 	p.lever("PATCH", patchOf("/DC0/vm/k8s/node-4711"), record{"hostName": "changed"})
 	watch.until("one change", func() bool { return watch.named("node-4711")["guest.hostName"] == "changed" })
-	t.Logf("one change told in %.3f s", time.Since(began).Seconds())
+	t.Logf("one change reported in %.3f s", time.Since(began).Seconds())
 	began = time.Now()
 	v := p.describe("node-4999")
 	t.Logf("the inventory read in %.2f s", time.Since(began).Seconds())

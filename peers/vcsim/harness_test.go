@@ -238,7 +238,7 @@ type watch struct {
 	pc      ref
 	version string
 	objects map[ref]map[string]any
-	told    []types.ObjectUpdate
+	updates []types.ObjectUpdate
 }
 
 func (p *peer) watch(c *govmomi.Client, container ref, kind string, paths ...string) *watch {
@@ -294,7 +294,7 @@ func (w *watch) once(seconds int32) (more bool) {
 	w.version = set.Version
 	for _, f := range set.FilterSet {
 		for _, o := range f.ObjectSet {
-			w.told = append(w.told, o)
+			w.updates = append(w.updates, o)
 			if o.Kind == types.ObjectUpdateKindLeave {
 				delete(w.objects, o.Obj)
 				continue

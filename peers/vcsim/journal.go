@@ -24,9 +24,9 @@ type journal struct {
 }
 
 type note struct {
-	object    ref
-	structure bool // objects were added, removed or moved
-	rights    bool // permissions changed: any object can have appeared or disappeared for a user
+	object      ref
+	structure   bool // objects were added, removed or moved
+	permissions bool // permissions changed: any object can have appeared or disappeared for a user
 }
 
 // A reader further behind than this compares all objects.
@@ -64,15 +64,15 @@ func (j *journal) touch(objects ...ref) { j.add(note{}, objects...) }
 func (j *journal) restructure(objects ...ref) { j.add(note{structure: true}, objects...) }
 
 // reauthorize notes that permissions changed.
-func (j *journal) reauthorize() { j.add(note{structure: true, rights: true}) }
+func (j *journal) reauthorize() { j.add(note{structure: true, permissions: true}) }
 
 // changes are the objects that a reader at a position must compare.
 type changes struct {
-	everything bool // the reader is too far behind, or new
-	structure  bool
-	rights     bool
-	objects    map[ref]bool
-	next       uint64
+	everything  bool // the reader is too far behind, or new
+	structure   bool
+	permissions bool
+	objects     map[ref]bool
+	next        uint64
 }
 
 func (j *journal) since(position uint64) changes {
@@ -83,12 +83,12 @@ func (j *journal) since(position uint64) changes {
 		position = c.next
 	}
 	if position < j.base {
-		c.everything, c.structure, c.rights = true, true, true
+		c.everything, c.structure, c.permissions = true, true, true
 		return c
 	}
 	for _, n := range j.log[position-j.base:] {
 		c.structure = c.structure || n.structure
-		c.rights = c.rights || n.rights
+		c.permissions = c.permissions || n.permissions
 		c.objects[n.object] = true
 	}
 	return c

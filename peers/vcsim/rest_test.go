@@ -153,7 +153,7 @@ func TestTagsNeedTheirPrivileges(t *testing.T) {
 		return status
 	}
 	if status, _ := p.rest(s, "POST", "/api/cis/tagging/tag", record{"name": "x"}); status != 403 || attach() != 403 {
-		t.Fatal("tags were changed without the right to")
+		t.Fatal("tags were changed without the privilege")
 	}
 	p.lever("POST", "/roles", record{"name": "tags", "privileges": list{"InventoryService.Tagging.AttachTag", "InventoryService.Tagging.ObjectAttachable"}})
 	p.lever("POST", "/permissions", record{"principal": op, "role": "tags", "entity": "/"})

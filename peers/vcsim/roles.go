@@ -14,8 +14,8 @@ import (
 // role, and replaces all permissions of an entity where vCenter merges.
 
 func (a *authorization) AddAuthorizationRole(r *types.AddAuthorizationRole) soap.HasFault {
-	a.rights.Lock()
-	defer a.rights.Unlock()
+	a.rolesLock.Lock()
+	defer a.rolesLock.Unlock()
 	body := &methods.AddAuthorizationRoleBody{}
 	if a.role(r.Name) != nil {
 		body.Fault_ = simulator.Fault("", &types.AlreadyExists{Name: r.Name})
@@ -31,8 +31,8 @@ func (a *authorization) AddAuthorizationRole(r *types.AddAuthorizationRole) soap
 }
 
 func (a *authorization) UpdateAuthorizationRole(r *types.UpdateAuthorizationRole) soap.HasFault {
-	a.rights.Lock()
-	defer a.rights.Unlock()
+	a.rolesLock.Lock()
+	defer a.rolesLock.Unlock()
 	body := &methods.UpdateAuthorizationRoleBody{}
 	if had := a.role(r.NewName); had != nil && had.RoleId != r.RoleId {
 		body.Fault_ = simulator.Fault("", &types.AlreadyExists{Name: r.NewName})
@@ -57,8 +57,8 @@ func (a *authorization) UpdateAuthorizationRole(r *types.UpdateAuthorizationRole
 }
 
 func (a *authorization) RemoveAuthorizationRole(r *types.RemoveAuthorizationRole) soap.HasFault {
-	a.rights.Lock()
-	defer a.rights.Unlock()
+	a.rolesLock.Lock()
+	defer a.rolesLock.Unlock()
 	body := &methods.RemoveAuthorizationRoleBody{}
 	at := slices.IndexFunc(a.RoleList, func(x types.AuthorizationRole) bool { return x.RoleId == r.RoleId })
 	if at < 0 || a.RoleList[at].System {
@@ -80,8 +80,8 @@ func (a *authorization) RemoveAuthorizationRole(r *types.RemoveAuthorizationRole
 }
 
 func (a *authorization) SetEntityPermissions(r *types.SetEntityPermissions) soap.HasFault {
-	a.rights.Lock()
-	defer a.rights.Unlock()
+	a.rolesLock.Lock()
+	defer a.rolesLock.Unlock()
 	body := &methods.SetEntityPermissionsBody{}
 	if _, ok := a.sim.reg().Get(r.Entity).(mo.Entity); !ok {
 		body.Fault_ = simulator.Fault("", &types.ManagedObjectNotFound{Obj: r.Entity})
@@ -101,8 +101,8 @@ func (a *authorization) SetEntityPermissions(r *types.SetEntityPermissions) soap
 }
 
 func (a *authorization) ResetEntityPermissions(r *types.ResetEntityPermissions) soap.HasFault {
-	a.rights.Lock()
-	defer a.rights.Unlock()
+	a.rolesLock.Lock()
+	defer a.rolesLock.Unlock()
 	a.permissions[r.Entity] = nil
 	for _, p := range r.Permission {
 		a.merge(r.Entity, p)
@@ -112,8 +112,8 @@ func (a *authorization) ResetEntityPermissions(r *types.ResetEntityPermissions) 
 }
 
 func (a *authorization) RemoveEntityPermission(r *types.RemoveEntityPermission) soap.HasFault {
-	a.rights.Lock()
-	defer a.rights.Unlock()
+	a.rolesLock.Lock()
+	defer a.rolesLock.Unlock()
 	body := &methods.RemoveEntityPermissionBody{}
 	if !a.revokeLocked(r.Entity, r.User, r.IsGroup) {
 		body.Fault_ = simulator.Fault("", &types.NotFound{})
@@ -124,8 +124,8 @@ func (a *authorization) RemoveEntityPermission(r *types.RemoveEntityPermission) 
 }
 
 func (a *authorization) RetrieveEntityPermissions(_ *simulator.Context, r *types.RetrieveEntityPermissions) soap.HasFault {
-	a.rights.RLock()
-	defer a.rights.RUnlock()
+	a.rolesLock.RLock()
+	defer a.rolesLock.RUnlock()
 	found := slices.Clone(a.permissions[r.Entity])
 	for e, ok := a.sim.reg().Get(r.Entity).(mo.Entity); r.Inherited && ok && e.Entity().Parent != nil; {
 		up := *e.Entity().Parent
@@ -150,8 +150,8 @@ func (a *authorization) RetrieveRolePermissions(r *types.RetrieveRolePermissions
 }
 
 func (a *authorization) permissionsWhere(want func(types.Permission) bool) (found []types.Permission) {
-	a.rights.RLock()
-	defer a.rights.RUnlock()
+	a.rolesLock.RLock()
+	defer a.rolesLock.RUnlock()
 	for _, set := range a.permissions {
 		for _, p := range set {
 			if want(p) {

@@ -23,7 +23,7 @@ type search struct {
 	built    bool
 	position uint64
 	keys     map[ref]keys
-	machines map[string][]ref // by "bios:uuid" and "instance:uuid"
+	vms      map[string][]ref // by "bios:uuid" and "instance:uuid"
 }
 
 type keys struct{ bios, instance string }
@@ -33,7 +33,7 @@ var searchRef = ref{Type: "SearchIndex", Value: "SearchIndex-of-vcsim"}
 func newSearch(s *Sim) *search {
 	base := *s.reg().Get(*s.model.ServiceContent.SearchIndex).(*simulator.SearchIndex)
 	base.Self = searchRef
-	return &search{SearchIndex: &base, sim: s, keys: map[ref]keys{}, machines: map[string][]ref{}}
+	return &search{SearchIndex: &base, sim: s, keys: map[ref]keys{}, vms: map[string][]ref{}}
 }
 
 // Lock and Unlock opt out of the lock per object of govmomi: searches run in parallel.
@@ -48,7 +48,7 @@ func (x *search) lookup(key string) []ref {
 	look := []ref{}
 	if !x.built || news.everything {
 		clear(x.keys)
-		clear(x.machines)
+		clear(x.vms)
 		for _, e := range x.sim.reg().All("VirtualMachine") {
 			look = append(look, e.Reference())
 		}
@@ -63,7 +63,7 @@ func (x *search) lookup(key string) []ref {
 	for _, o := range look {
 		x.index(o)
 	}
-	return slices.Clone(x.machines[key])
+	return slices.Clone(x.vms[key])
 }
 
 func (x *search) index(o ref) {
@@ -78,15 +78,15 @@ func (x *search) index(o ref) {
 		return
 	}
 	for _, k := range []string{before.bios, before.instance} {
-		list := x.machines[k]
+		list := x.vms[k]
 		setMember(&list, o, false)
-		x.machines[k] = list
+		x.vms[k] = list
 	}
 	delete(x.keys, o)
 	if now != (keys{}) {
 		x.keys[o] = now
-		x.machines[now.bios] = append(x.machines[now.bios], o)
-		x.machines[now.instance] = append(x.machines[now.instance], o)
+		x.vms[now.bios] = append(x.vms[now.bios], o)
+		x.vms[now.instance] = append(x.vms[now.instance], o)
 	}
 }
 

@@ -51,12 +51,12 @@ func (f *filter) evaluate(r *reader) []types.ObjectUpdate {
 		f.sources = sel.sources
 		now := make(map[ref]map[string]any, len(sel.objects))
 		for _, o := range sel.objects {
-			if told, had := f.members[o]; had {
-				now[o] = told
+			if values, had := f.members[o]; had {
+				now[o] = values
 				continue
 			}
 			if content := r.read(o, f.Spec.PropSet); content != nil {
-				now[o] = told(content)
+				now[o] = valuesOf(content)
 				entered[o] = true
 				out = append(out, enter(content))
 			}
@@ -68,7 +68,7 @@ func (f *filter) evaluate(r *reader) []types.ObjectUpdate {
 		}
 		f.members = now
 	}
-	if news.everything || (news.rights && r.access != nil) {
+	if news.everything || (news.permissions && r.access != nil) {
 		for o := range f.members {
 			news.objects[o] = true
 		}
@@ -90,7 +90,7 @@ func (f *filter) compare(r *reader, o ref) (types.ObjectUpdate, bool) {
 	if content == nil {
 		return u, false // it is being removed
 	}
-	before, now := f.members[o], told(content)
+	before, now := f.members[o], valuesOf(content)
 	for _, p := range content.PropSet {
 		if old, had := before[p.Name]; !had || !reflect.DeepEqual(old, p.Val) {
 			u.ChangeSet = append(u.ChangeSet, types.PropertyChange{Name: p.Name, Op: types.PropertyChangeOpAssign, Val: p.Val})
@@ -112,7 +112,7 @@ func (f *filter) compare(r *reader, o ref) (types.ObjectUpdate, bool) {
 
 const missingKey = "\x00missing:"
 
-func told(content *types.ObjectContent) map[string]any {
+func valuesOf(content *types.ObjectContent) map[string]any {
 	values := make(map[string]any, len(content.PropSet))
 	for _, p := range content.PropSet {
 		values[p.Name] = p.Val

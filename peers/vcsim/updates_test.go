@@ -30,9 +30,9 @@ func TestEveryPatchOfAVMIsReportedAsAnUpdate(t *testing.T) {
 	}
 	const at = "/DC0/vm/k8s/node-1"
 	for _, step := range []struct {
-		patch  record
-		told   string
-		wanted func(any) bool
+		patch    record
+		property string
+		wanted   func(any) bool
 	}{
 		{record{"uuid": "11111111-2222-3333-4444-555555555555"}, "config.uuid", is("11111111-2222-3333-4444-555555555555")},
 		{record{"instanceUuid": "21111111-2222-3333-4444-555555555555"}, "config.instanceUuid", is("21111111-2222-3333-4444-555555555555")},
@@ -55,10 +55,10 @@ func TestEveryPatchOfAVMIsReportedAsAnUpdate(t *testing.T) {
 		{record{"datastore": "local-1"}, "datastore", some},
 		{record{"template": true}, "config.template", is(true)},
 	} {
-		before := node[step.told]
+		before := node[step.property]
 		p.lever("PATCH", patchOf(at), step.patch)
-		w.until(fmt.Sprintf("%s after %v", step.told, step.patch), func() bool {
-			v := node[step.told]
+		w.until(fmt.Sprintf("%s after %v", step.property, step.patch), func() bool {
+			v := node[step.property]
 			return step.wanted(v) && fmt.Sprint(v) != fmt.Sprint(before)
 		})
 	}
@@ -78,7 +78,7 @@ func TestVMsEnterAndLeaveAWatch(t *testing.T) {
 	p.lever("POST", "/vms", record{"name": "node-3", "folder": "k8s"})
 	w.until("the new VM", func() bool { return w.named("node-3") != nil })
 	p.lever("POST", "/vms/reregister?path=/DC0/vm/k8s/node-3", nil)
-	w.until("the VM under another reference", func() bool { return w.named("node-3") != nil && len(w.told) >= 6 })
+	w.until("the VM under another reference", func() bool { return w.named("node-3") != nil && len(w.updates) >= 6 })
 	old := p.vm(c, "/DC0/vm/k8s/node-3")
 	p.lever("DELETE", patchOf("/DC0/vm/k8s/node-3"), nil)
 	w.until("the VM's leave", func() bool { return w.named("node-3") == nil })
@@ -222,7 +222,7 @@ func TestAFilterWithoutTraversalReportsOneObject(t *testing.T) {
 	w := &watch{t: t, c: c, pc: c.ServiceContent.PropertyCollector, objects: map[ref]map[string]any{}}
 	w.once(1)
 	if w.named("node-1") == nil {
-		t.Fatalf("told: %v", w.objects)
+		t.Fatalf("seen: %v", w.objects)
 	}
 	p.lever("DELETE", patchOf("/DC0/vm/k8s/node-1"), nil)
 	w.until("its leave", func() bool { return len(w.objects) == 0 })

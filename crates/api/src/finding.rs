@@ -77,7 +77,7 @@ pub struct Finding {
     pub severity: Severity,
     /// The problem in one line.
     pub title: String,
-    /// What VDO observed, with names and values.
+    /// The observation, with names and values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
     /// Why it matters.

@@ -55,7 +55,7 @@ fn schema_for<K: JsonSchema>() -> JSONSchemaProps {
     serde_json::from_value(schema).unwrap_or_default()
 }
 
-/// Adapts a schema and everything in it. Parents come first, because an optional field takes over the
+/// Adapts a schema and everything in it. Parents come first, because an optional field gets the
 /// schema of its type.
 fn adapt(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };

@@ -120,13 +120,13 @@ pub struct VDOConfigSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<Remediation>,
 
-    /// What VDO does with drivers that it did not install.
+    /// Whether VDO adopts drivers that it did not install.
     ///
     /// Default: `Propose`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adoption: Option<Adoption>,
 
-    /// What VDO does with the drivers when you delete this object.
+    /// Whether VDO keeps or uninstalls the drivers when you delete this object.
     ///
     /// Default: `Retain`
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -192,7 +192,7 @@ pub struct KnownBad {
 
 /// A task or a check for an upgrade onto a release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct UpgradeTask {
     /// The operator runs steps whose id it knows, and shows the others to the admin.
     pub id: String,
     #[serde(default)]
@@ -230,10 +230,10 @@ pub struct Release {
     pub manifest: Manifest,
     /// Steps before an upgrade onto this line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub before: Vec<Step>,
+    pub before: Vec<UpgradeTask>,
     /// Steps after the upgrade.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub after: Vec<Step>,
+    pub after: Vec<UpgradeTask>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_bad: Vec<KnownBad>,
     /// The oldest version that can be upgraded directly to this one.

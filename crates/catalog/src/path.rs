@@ -9,15 +9,15 @@ use serde::Serialize;
 
 use crate::{
     environment::Environment,
-    model::{Catalog, Driver, Implementation, Release, Step},
+    model::{Catalog, Driver, Implementation, Release, UpgradeTask},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hop {
     pub to: Version,
     /// Steps to complete, or to verify, before the hop.
-    pub before: Vec<Step>,
-    pub after: Vec<Step>,
+    pub before: Vec<UpgradeTask>,
+    pub after: Vec<UpgradeTask>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,8 +68,8 @@ pub(crate) fn find(
             .releases_of(driver, implementation)
             .filter(|release| release.version > at && release.version <= stop.version)
             .collect();
-        let collect = |steps: fn(&Release) -> &Vec<Step>| {
-            let mut all: Vec<Step> = Vec::new();
+        let collect = |steps: fn(&Release) -> &Vec<UpgradeTask>| {
+            let mut all: Vec<UpgradeTask> = Vec::new();
             for step in crossed.iter().flat_map(|release| steps(release)) {
                 if environment.meets(&step.when) && !all.iter().any(|other| other.id == step.id) {
                     all.push(step.clone());

@@ -248,7 +248,7 @@ fn an_upgrade_from_2_to_3_collects_the_steps_of_every_crossed_release() {
         choose(embedded(), &environment, Driver::Csi, &request(Policy::Stable, Some("2.7.3")));
     let Action::Change(path) = decision.action else { panic!("{:?}", decision.action) };
     let [hop] = &path.hops[..] else { panic!("{path:?}") };
-    let ids = |steps: &[catalog::model::Step]| {
+    let ids = |steps: &[catalog::model::UpgradeTask]| {
         steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>()
     };
     assert_eq!(
@@ -343,8 +343,8 @@ fn releases_of_this_project_and_of_upstream_stay_separate() {
 fn our_cloud_controller_supports_many_kubernetes_minors() {
     let own = Version::parse(env!("CARGO_PKG_VERSION")).unwrap();
     let ours = |policy, kubernetes: &str, vsphere: &str| {
-        let wish = Request { implementation: Implementation::Rust, policy, installed: None };
-        choose(embedded(), &environment(kubernetes, &[vsphere]), Driver::Cpi, &wish)
+        let request = Request { implementation: Implementation::Rust, policy, installed: None };
+        choose(embedded(), &environment(kubernetes, &[vsphere]), Driver::Cpi, &request)
     };
     for kubernetes in ["1.24", "1.29", "1.33", "1.36", "1.37", "1.40"] {
         for vsphere in ["6.7U3", "7.0", "8.0U3", "9.0", "9.1"] {

@@ -412,7 +412,7 @@ fn a_catalog_of_a_gigabyte_is_refused_after_a_few_megabytes() {
     let error = BoundedBuffer::expecting(Some(1 << 30)).unwrap_err();
     assert!(
         error.to_string().starts_with("the catalog is larger than"),
-        "said at once where the length is known"
+        "refused at once where the length is known"
     );
     let mut store = CatalogStore::embedded();
     let trust = Trust { keys: &[], unsigned: true };

@@ -211,7 +211,7 @@ fn every_upstream_case_of_the_cpi_secret_has_the_expected_result() {
         ),
         ("no user", vec![(pass, "p")], Err("no `10.20.30.40.username`")),
         ("no password", vec![(user, "u")], Err("no `10.20.30.40.password`")),
-        // The CPI logs in with a session of another program. VDO does not support that and says so.
+        // The CPI logs in with a session of another program. VDO reports that it does not support it.
         ("a session manager without a token", vec![(url, "https://s")], Err(session)),
         ("a session manager without an address", vec![(token, "t")], Err(session)),
         ("a session manager", vec![(url, "https://s"), (token, "t")], Err(session)),

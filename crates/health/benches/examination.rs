@@ -25,7 +25,7 @@ use health::{
 const NODES: u32 = 5_000;
 const VOLUMES: u32 = 20_000;
 
-/// The median and the best of many runs; on a busy machine the best says more.
+/// The median and the best of many runs; on a busy host the best is more telling.
 fn measure(what: &str, runs: usize, mut work: impl FnMut() -> Duration) {
     work();
     let mut times: Vec<Duration> = (0..runs).map(|_| work()).collect();
@@ -118,8 +118,8 @@ fn main() {
     calls();
 }
 
-/// What continuous health costs vCenter, by arithmetic: the checks ask nothing, they read what the
-/// inventory watch brings anyway; privileges are asked in batches, on change and four times a day.
+/// The calls of continuous health checks to vCenter, calculated. The checks read the inventory watch and call
+/// nothing. Only privileges are queried: in batches, on change and four times a day.
 fn calls() {
     const BATCH: u32 = 500;
     let asked = (NODES + 400).div_ceil(BATCH);

@@ -55,7 +55,7 @@ messages! {
         "the VM has no adapter on the configured networks",
         see ADDRESS_NONE;
     "all its addresses are local ones" means
-        "none of the VM's addresses is reachable from other machines",
+        "none of the VM's addresses is reachable from other hosts",
         see ADDRESS_NONE;
     "it has no usable ... address among" means
         "none of the VM's addresses is in the configured network or of the configured family",

@@ -333,7 +333,7 @@ mod tests {
             .retain(|_, v| v.node.as_deref() != Some("worker-1"));
         let repairs = proposals(facts.clone(), &Remediation::default());
         assert_eq!(repairs[0].id(), "VDO-1222.worker-1");
-        facts.storage.volumes = Known::unknown("VDO may not list PersistentVolumes");
+        facts.storage.volumes = Known::unknown("VDO cannot list PersistentVolumes");
         assert_eq!(
             proposals(facts, &Remediation::default()),
             [],
@@ -403,7 +403,7 @@ mod tests {
         let made: BTreeMap<String, bool> =
             proposals(facts, &rules).into_iter().map(|p| (p.code, p.automatic)).collect();
         assert!(!made["VDO-1609"], "its ConfigMap is the platform's");
-        assert!(made["VDO-1203"], "the machine is not");
+        assert!(made["VDO-1203"], "the VM is not");
     }
 
     #[test]

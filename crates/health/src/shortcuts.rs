@@ -13,7 +13,7 @@ pub(crate) trait Shortcuts {
     fn node(&mut self, name: &str) -> &mut Node;
     /// The storage driver.
     fn storage_driver(&mut self) -> &mut Driver;
-    /// Takes away the definitions the storage driver needs.
+    /// Removes the definitions that the storage driver needs.
     fn no_crds(&mut self);
     /// The cloud provider.
     fn cloud_driver(&mut self) -> &mut Driver;

@@ -13,7 +13,7 @@ static MORE: OnceLock<BTreeSet<String>> = OnceLock::new();
 pub fn also(mut namespaces: BTreeSet<String>) {
     namespaces.retain(|namespace| !USUAL_NAMESPACES.contains(&namespace.as_str()));
     if MORE.set(namespaces).is_err() {
-        tracing::error!("the namespaces of drivers are said twice");
+        tracing::error!("the namespaces of drivers are set twice");
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::kinds;
 
-/// Field managers that write into objects of others by design.
+/// Field managers that write into objects of other managers by design.
 pub(crate) const BYSTANDERS: [&str; 4] =
     ["kube-controller-manager", "kube-scheduler", "kube-apiserver", "service-ca-operator"];
 
@@ -255,7 +255,7 @@ mod tests {
         }
         assert!((8..16).contains(&times), "{times} times within a minute");
         assert!(told > 300, "told {told} times");
-        assert!(applied.may_apply(&id, &object("b")), "another wish does not wait");
+        assert!(applied.may_apply(&id, &object("b")), "another desired state does not wait");
         // Once the watch shows the object as applied, VDO forgets the failed attempts.
         let annotations = BTreeMap::from([(names::DIGEST.to_owned(), "a".to_owned())]);
         assert!(applied.is_settled(&id, &ObjectMeta { annotations: Some(annotations), ..left }));

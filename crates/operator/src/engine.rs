@@ -53,12 +53,12 @@ const VERSION_AGE: Duration = Duration::from_mins(1);
 const QUESTIONS: u32 = 10;
 
 /// Reported if the operator lacks the permission to write an object.
-const LACK_OF_RIGHTS: &str = "the operator lacks the right to write this object. Run vdoctl deploy: it \
-     restores the operator's rights and adds the names that only this cluster uses, such as those of \
+const LACK_OF_RIGHTS: &str = "the operator lacks the permission to write this object. Run vdoctl deploy: it \
+     restores the operator's permissions and adds the names that only this cluster uses, such as those of \
      spec.images.pullSecrets. install.yaml restores them for the usual names";
 
 /// Reported if a driver's role has rules that the operator does not hold.
-const LACK_OF_HELD_RIGHTS: &str = "this release gives its driver the rights listed above. The operator \
+const LACK_OF_HELD_RIGHTS: &str = "this release gives its driver the permissions listed above. The operator \
      does not hold them, so it cannot grant them. Run vdoctl deploy from a VDO release whose catalog has \
      this driver release; on Kubernetes before 1.32, run vdoctl deploy from this one";
 

@@ -58,8 +58,8 @@ struct Arguments {
     /// is put back.
     #[arg(long = "patience", env = "VDO_PATIENCE", default_value_t = 900)]
     timeouts: u32,
-    /// How many seconds nodes, attachments, claims and a vCenter that is away may take before they are
-    /// reported, where that shall be less than each is usually given.
+    /// How many seconds nodes, attachments, claims and an unreachable vCenter have before VDO reports
+    /// them, if that is to be less than the usual grace period of each.
     #[arg(long, env = "VDO_GRACE")]
     grace: Option<u32>,
     /// For how many seconds no API server may have answered with an older minor of Kubernetes before a
@@ -70,7 +70,7 @@ struct Arguments {
     #[arg(long, env = "VDO_LEASE", default_value_t = 15, value_parser = clap::value_parser!(u32).range(2..))]
     lease: u32,
     /// Where drivers may be adopted under any name. In `kube-system` and `vmware-system-csi` they are
-    /// adopted under names that VDO knows. `vdoctl deploy --driver-namespace` grants the rights.
+    /// adopted under names that VDO knows. `vdoctl deploy --driver-namespace` grants the permissions.
     #[arg(long = "driver-namespace", env = operator::install::DRIVER_NAMESPACES, value_delimiter = ',')]
     driver_namespaces: Vec<String>,
     /// What to log: a level, or levels by module as in `info,vsphere=debug`.
@@ -92,7 +92,7 @@ impl Arguments {
     }
 }
 
-/// What the Deployment of the Go VDO says to its program: whoever changes only the image is understood.
+/// The arguments in the Deployment of the Go VDO, so that an admin can change only its image.
 #[derive(Debug, clap::Args)]
 struct PredecessorArguments {
     /// Where /metrics is served, instead of `listen`.
@@ -104,7 +104,7 @@ struct PredecessorArguments {
     /// There is always an election.
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     leader_elect: Option<bool>,
-    /// How much is logged is said with `log`.
+    /// Ignored: `log` sets the log level.
     #[arg(short = 'v', long = "v", hide = true)]
     verbosity: Option<String>,
     /// The same.
@@ -200,8 +200,8 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let said = arguments.driver_namespaces.iter().filter(|namespace| !namespace.is_empty());
     let mut more_namespaces: BTreeSet<String> = said.cloned().collect();
     allowed_namespaces::open(more_namespaces.clone());
-    // A driver that was adopted stays where it is, whether anybody says so again or not. Whoever may not
-    // even read the records is told so below.
+    // An adopted driver stays in its namespace, with or without the argument. If the operator cannot read the
+    // records, it reports the missing permission below.
     let recorded = observe::recorded_namespaces(&client, &arguments.namespace).await;
     more_namespaces.extend(recorded.unwrap_or_default());
     // Before there is a lease: one that may do nothing must not keep out one that may.

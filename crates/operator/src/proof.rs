@@ -26,7 +26,7 @@ pub enum Error {
     #[snafu(transparent)]
     Vcenter { source: Arc<vsphere::Error> },
     #[snafu(display(
-        "the datacenter \"{name}\" does not exist or this user may not see it; there are {known}"
+        "the datacenter \"{name}\" does not exist or this user cannot see it; there are {known}"
     ))]
     Datacenter { name: String, known: String },
     #[snafu(display("its inventory was not read within two minutes"))]

@@ -141,7 +141,7 @@ pub async fn carry_out(hands: &Hands, proposal: &Proposal) -> Result<(), Error> 
             features::add(&hands.cluster, namespace, features).await
         }
         // `health::repair` always refuses this proposal.
-        Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no rights" }.fail(),
+        Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no permissions" }.fail(),
     };
     // A failed repair leaves no record. The exception is a VM: nobody knows whether vCenter changed it after
     // all.

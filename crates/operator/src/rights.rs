@@ -183,7 +183,7 @@ pub async fn wait(
                     told = missing_privileges;
                 }
                 if let Err(error) = tell(client, home, &finding, &text, news).await {
-                    tracing::warn!(error = error_chain(&error), "the VDOConfig could not be told");
+                    tracing::warn!(error = error_chain(&error), "the VDOConfig could not be set");
                 }
             }
             // A policy may forbid the review. The watches then show what is missing.
@@ -192,7 +192,7 @@ pub async fn wait(
                 working.fail(error_chain(&error));
                 tracing::warn!(
                     error = error_chain(&error),
-                    "it is not known what this account may do"
+                    "the permissions of this account are unknown"
                 );
             }
         }

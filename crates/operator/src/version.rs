@@ -131,7 +131,7 @@ mod tests {
                 ],
             ),
             (
-                "one older answer and it begins anew",
+                "one older answer and it begins again",
                 &[
                     (0, "v1.36.0", "v1.35.2"),
                     (4, "v1.36.0", "v1.35.2"),

@@ -246,7 +246,7 @@ async fn a_policy_that_denies(testbed: &Testbed) {
     the_service_is_back(testbed).await;
 }
 
-/// The operator loses its connection. Meanwhile etcd compacts the changes away, so that no watch can resume.
+/// The operator loses its connection. Meanwhile etcd compacts its history, so that no watch can resume.
 async fn a_gap_in_every_watch(testbed: &Testbed, api: &FaultProxy, operator: &Process) {
     api.cut();
     let change = json!({"spec": {"storageProvider": {"clusterDistribution": "in-the-gap"}}});

@@ -96,7 +96,7 @@ async fn run_lane(lane: usize) {
     let _configs = testbed.use_catalog().await;
     testbed.nodes.as_ref().unwrap().pods(CRASHING, Fate::Crashes);
     let campaign =
-        Campaign { testbed, vcenter, api, timeouts: Cell::new(PATIENT), led: Cell::new(0) };
+        Campaign { testbed, vcenter, api, timeouts: Cell::new(LONG_TIMEOUT), led: Cell::new(0) };
     let mut first: Option<(Vec<String>, Vec<String>)> = None;
     for seed in seeds {
         // One complete lifecycle; the others of a sample skip phases without a fault, and must end the same way.
@@ -121,8 +121,8 @@ fn cloud(version: &str) -> Value {
 /// A release of the cloud controller whose pods crash.
 const CRASHING: &str = "v1.35.1";
 /// The rollout timeouts: long, and short for a release that crashes.
-const PATIENT: &str = "--patience=900";
-const HASTY: &str = "--patience=4";
+const LONG_TIMEOUT: &str = "--patience=900";
+const SHORT_TIMEOUT: &str = "--patience=4";
 
 /// About how many milliseconds the work of a phase takes, and how many a rollback takes.
 const WORK: u64 = 2_000;
@@ -293,7 +293,7 @@ impl Campaign {
     ) {
         let testbed = &self.testbed;
         // A short timeout, for a release that certainly crashes.
-        self.replace(operator, HASTY).await;
+        self.replace(operator, SHORT_TIMEOUT).await;
         testbed.change(json!({"spec": cloud(CRASHING.trim_start_matches('v'))})).await;
         self.inject(fault, random, ROLLBACK, operator).await;
         self.until(operator, &text("it is rolled back"), async || {
@@ -306,7 +306,7 @@ impl Campaign {
                 && api::condition::is_true(&status.conditions, "CloudProviderReady")
         })
         .await;
-        self.replace(operator, PATIENT).await;
+        self.replace(operator, LONG_TIMEOUT).await;
         testbed.change(json!({"spec": cloud("1.35.0")})).await;
         self.runs(operator, "1.35.0", &text("rollback")).await;
     }

@@ -86,7 +86,7 @@ async fn the_cloud_controller_follows_the_kubernetes_minor_after_the_last_api_se
 
     // One of three API servers is new.
     let since = Timestamp::now();
-    let first = testbed.plane.api_server_beside(Some(NEW), None).await;
+    let first = testbed.plane.another_api_server(Some(NEW), None).await;
     let old = testbed.plane.address();
     balancer.lead_to(&[old, first.address(), old]);
     until_both_answered(&testbed, &operator, 6).await;

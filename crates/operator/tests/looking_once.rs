@@ -175,7 +175,7 @@ async fn a_cluster_without_vdo_is_checked_without_writes_and_missing_permissions
     let examination = Examination::of(look(&some, &vcenter).await);
     let report = examination.report();
     let unread = report.page("VDO-1801", 0, usize::MAX);
-    let unread = unread.entries.iter().any(|entry| entry.seen.contains("may not read logs"));
+    let unread = unread.entries.iter().any(|entry| entry.seen.contains("cannot read logs"));
     assert!(unread, "{:#?}", report.page("VDO-1801", 0, usize::MAX).entries);
     let missing_privileges = report.page("VDO-1803", 0, usize::MAX);
     let missing_privileges =

@@ -138,7 +138,7 @@ impl Fixture {
     async fn distribution(&self, suffix: &str) -> ApiServer {
         let version = self.testbed.client().apiserver_version().await.unwrap().git_version;
         let version = format!("{version}{suffix}");
-        let server = self.testbed.plane.api_server_beside(None, Some(&version)).await;
+        let server = self.testbed.plane.another_api_server(None, Some(&version)).await;
         self.balancer.lead_to(&[server.address()]);
         server
     }

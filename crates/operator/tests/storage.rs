@@ -105,7 +105,7 @@ async fn a_user_without_privileges(testbed: &Testbed, operator: &Process) {
         testbed.two_more_rounds(operator).await;
         assert!(!conf().await.contains(user), "the previous user stays in use");
     };
-    let texts = ["Check what the new vCenter user may do", "VDO-14", "the user before stays"];
+    let texts = ["Check the privileges of the new vCenter user", "VDO-14", "the user before stays"];
     waits("the user lacks privileges", &texts).await;
 
     testbed.vcenter.permit(&Permission::new(user, "Admin", "/")).await;

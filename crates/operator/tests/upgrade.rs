@@ -102,7 +102,7 @@ async fn a_crashing_release_is_rolled_back_and_a_running_release_stays() {
         })
         .await;
     assert!(image(&testbed).await.contains("v1.36.0"));
-    another_build_takes_over(&testbed, operator).await;
+    another_build_replaces_the_operator(&testbed, operator).await;
     assert_eq!(testbed.forbidden_deletions(), Vec::<String>::new());
     assert_eq!(testbed.denied_requests(), Vec::<String>::new());
 }
@@ -129,7 +129,7 @@ async fn a_closed_window(testbed: &Testbed) {
 }
 
 /// An upgrade of the operator itself leaves the drivers alone.
-async fn another_build_takes_over(testbed: &Testbed, operator: Process) {
+async fn another_build_replaces_the_operator(testbed: &Testbed, operator: Process) {
     testbed.stop(operator).await;
     let maps = Api::<ConfigMap>::namespaced(testbed.client(), NAMESPACE);
     let build = async || -> Value {
@@ -183,7 +183,7 @@ async fn another_build_takes_over(testbed: &Testbed, operator: Process) {
             })
         })
         .await;
-    testbed.check_now("the drivers after another build took over").await;
+    testbed.check_now("the drivers of another build of the operator").await;
     let after = sets.get(CPI).await.unwrap().metadata;
     assert_eq!(
         (after.uid, after.generation),

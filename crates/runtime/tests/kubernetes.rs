@@ -29,7 +29,7 @@ async fn requests_carry_the_name_and_version_of_the_binary() {
         let events = plane.audit();
         let agents = events.iter().filter_map(|event| event["userAgent"].as_str());
         let ours = agents.filter(|agent| *agent == BUILD.user_agent()).count();
-        if ours > 0 { Ok(()) } else { Err(format!("{} events of others", events.len())) }
+        if ours > 0 { Ok(()) } else { Err(format!("{} events, none with our name", events.len())) }
     })
     .await;
 }

@@ -13,7 +13,7 @@ use testkit::{ControlPlane, FaultProxy, User, eventually};
 use tokio::{sync::OnceCell, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Half of the lease lies between the end of one leader and the start of the next: more than a busy machine
+/// Half of the lease lies between the end of one leader and the start of the next: more than a busy host
 /// delays a timer.
 const QUICK: Terms = Terms {
     lease_duration: Duration::from_secs(2),
@@ -21,7 +21,7 @@ const QUICK: Terms = Terms {
     retry_period: Duration::from_millis(200),
 };
 
-/// A leader that keeps its lease when a busy machine stalls, and renews it often.
+/// A leader that keeps its lease when a busy host stalls, and renews it often.
 const STEADY: Terms = Terms {
     lease_duration: Duration::from_mins(2),
     renew_deadline: Duration::from_mins(1),

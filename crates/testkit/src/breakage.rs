@@ -40,7 +40,7 @@ enum Kind {
     NoAddress,
     OldKubelet,
     Registration,
-    VcenterAway,
+    VcenterUnreachable,
     Certificate,
     Password,
     Datacenter,
@@ -49,7 +49,7 @@ enum Kind {
     NoDatastore,
     NoPolicy,
     Parameter,
-    DatastoreAway,
+    DatastoreUnavailable,
     DatastoreFull,
     FileService,
     LostVolume,
@@ -84,7 +84,7 @@ impl Breakage {
     }
 }
 
-const fn of(
+const fn breakage(
     name: &'static str,
     code: &'static str,
     what: &'static str,
@@ -95,7 +95,7 @@ const fn of(
 }
 
 const ALL: &[Breakage] = &[
-    of(
+    breakage(
         "disk-uuid",
         "VDO-1203",
         "disk ids hidden",
@@ -103,7 +103,7 @@ const ALL: &[Breakage] = &[
         Kind::DiskUuid,
     )
     .row("18"),
-    of(
+    breakage(
         "hardware",
         "VDO-1204",
         "old hardware",
@@ -111,58 +111,58 @@ const ALL: &[Breakage] = &[
         Kind::Hardware,
     )
     .row("19"),
-    of(
+    breakage(
         "snapshot",
         "VDO-1207",
-        "machine snapshot",
+        "VM snapshot",
         "a backup tool leaves a snapshot on the VM of a node",
         Kind::Snapshot,
     )
     .row("25"),
-    of(
+    breakage(
         "tools",
         "VDO-1208",
         "tools not running",
         "VMware Tools stop in the VM of a node",
         Kind::Tools,
     ),
-    of(
+    breakage(
         "maintenance",
         "VDO-1213",
         "host in maintenance",
         "the ESXi host of a node enters maintenance mode",
         Kind::Maintenance,
     ),
-    of(
+    breakage(
         "old-host",
         "VDO-1212",
         "old host",
         "the ESXi host of a node is a 6.5 that was never upgraded",
         Kind::OldHost,
     ),
-    of(
+    breakage(
         "power-off",
         "VDO-1230",
-        "machine off",
+        "VM off",
         "the VM of a node is powered off in vCenter",
         Kind::PowerOff,
     ),
-    of(
-        "no-machine",
+    breakage(
+        "no-vm",
         "VDO-1201",
-        "machine not found",
+        "VM not found",
         "the VM of a node gets another BIOS uuid",
         Kind::NoVm,
     )
     .row("3"),
-    of(
+    breakage(
         "copy",
         "VDO-1202",
-        "machine copied",
+        "VM copied",
         "the VM of a node is copied with its uuid",
         Kind::Copy,
     ),
-    of(
+    breakage(
         "other-address",
         "VDO-1218",
         "other address",
@@ -170,36 +170,36 @@ const ALL: &[Breakage] = &[
         Kind::OtherAddress,
     )
     .row("CPI-4"),
-    of(
+    breakage(
         "no-address",
         "VDO-1219",
         "no address",
         "the VM of a node loses its network cards",
         Kind::NoAddress,
     ),
-    of("kubelet", "VDO-1220", "old kubelet", "a node runs kubelet 1.20", Kind::OldKubelet),
-    of(
+    breakage("kubelet", "VDO-1220", "old kubelet", "a node runs kubelet 1.20", Kind::OldKubelet),
+    breakage(
         "registration",
         "VDO-1222",
         "stale registration",
         "the storage driver of a node is registered under the uuid of another VM",
         Kind::Registration,
     ),
-    of(
-        "vcenter-away",
+    breakage(
+        "vcenter-unreachable",
         "VDO-1301",
-        "vcenter away",
+        "vCenter unreachable",
         "a firewall cuts every connection to vCenter",
-        Kind::VcenterAway,
+        Kind::VcenterUnreachable,
     ),
-    of(
+    breakage(
         "certificate",
         "VDO-1302",
         "other certificate",
         "the thumbprint in the VsphereCloudConfig is not that of vCenter",
         Kind::Certificate,
     ),
-    of(
+    breakage(
         "password",
         "VDO-1305",
         "wrong password",
@@ -207,14 +207,14 @@ const ALL: &[Breakage] = &[
         Kind::Password,
     )
     .row("13"),
-    of(
+    breakage(
         "datacenter",
         "VDO-1315",
         "no such datacenter",
         "the VsphereCloudConfig names a datacenter that does not exist",
         Kind::Datacenter,
     ),
-    of(
+    breakage(
         "volume-service",
         "VDO-1313",
         "volume service down",
@@ -223,7 +223,7 @@ const ALL: &[Breakage] = &[
     )
     .asking()
     .row("39"),
-    of(
+    breakage(
         "privileges",
         "VDO-1401",
         "privileges taken away",
@@ -232,42 +232,42 @@ const ALL: &[Breakage] = &[
     )
     .asking()
     .row("37"),
-    of(
+    breakage(
         "no-datastore",
         "VDO-1503",
         "class names no datastore",
         "a StorageClass names a datastore that does not exist",
         Kind::NoDatastore,
     ),
-    of(
+    breakage(
         "no-policy",
         "VDO-1505",
         "class names no policy",
         "a StorageClass names a storage policy that does not exist",
         Kind::NoPolicy,
     ),
-    of(
+    breakage(
         "parameter",
         "VDO-1507",
         "class with odd parameter",
         "a StorageClass has a parameter the driver does not know",
         Kind::Parameter,
     ),
-    of(
-        "datastore-away",
+    breakage(
+        "datastore-unavailable",
         "VDO-1508",
-        "datastore away",
+        "datastore unavailable",
         "a datastore is no longer accessible",
-        Kind::DatastoreAway,
+        Kind::DatastoreUnavailable,
     ),
-    of(
+    breakage(
         "datastore-full",
         "VDO-1509",
         "datastore full",
         "a datastore has 1 GiB left",
         Kind::DatastoreFull,
     ),
-    of(
+    breakage(
         "file-service",
         "VDO-1511",
         "no file service",
@@ -275,7 +275,7 @@ const ALL: &[Breakage] = &[
         Kind::FileService,
     )
     .row("38"),
-    of(
+    breakage(
         "lost-volume",
         "VDO-1515",
         "volume unknown to vcenter",
@@ -283,15 +283,15 @@ const ALL: &[Breakage] = &[
         Kind::LostVolume,
     )
     .asking(),
-    of(
+    breakage(
         "image-pull",
         "VDO-1603",
         "image not pulled",
         "the image of the storage controller cannot be pulled",
         Kind::ImagePull,
     ),
-    of("crash", "VDO-1604", "driver crashes", "the storage controller crashes", Kind::Crash),
-    of(
+    breakage("crash", "VDO-1604", "driver crashes", "the storage controller crashes", Kind::Crash),
+    breakage(
         "no-tag",
         "VDO-1702",
         "tag missing",
@@ -300,23 +300,23 @@ const ALL: &[Breakage] = &[
     )
     .asking()
     .row("33"),
-    of(
-        "tag-on-machine",
+    breakage(
+        "tag-on-vm",
         "VDO-1704",
-        "tag on a machine",
+        "tag on a VM",
         "a zone tag is attached to the VM of a node",
         Kind::TagOnVm,
     )
     .asking(),
-    of(
+    breakage(
         "moved",
         "VDO-1705",
-        "machine moved to another zone",
+        "VM moved to another zone",
         "a node has the label of another zone than its VM",
         Kind::Moved,
     )
     .settling(),
-    of(
+    breakage(
         "labels",
         "VDO-1706",
         "labels contradict",

@@ -242,18 +242,22 @@ impl ControlPlane {
     ///
     /// # Panics
     /// If it cannot be built or does not become ready, with its last log lines.
-    pub async fn api_server_beside(&self, minor: Option<&str>, says: Option<&str>) -> ApiServer {
-        must(self.launch_beside(minor, says).await)
-    }
-
-    async fn launch_beside(
+    pub async fn another_api_server(
         &self,
         minor: Option<&str>,
-        says: Option<&str>,
+        reported_version: Option<&str>,
+    ) -> ApiServer {
+        must(self.launch_another(minor, reported_version).await)
+    }
+
+    async fn launch_another(
+        &self,
+        minor: Option<&str>,
+        reported_version: Option<&str>,
     ) -> Result<ApiServer, Error> {
         let port = Port::reserve()?;
         let mut arguments = self.api_server_arguments(port.number);
-        arguments.extend(says.map(|version| format!("--version={version}")));
+        arguments.extend(reported_version.map(|version| format!("--version={version}")));
         let label = format!("kube-apiserver-{}", port.number);
         let process =
             Process::spawn_peer_of(minor, "kube-apiserver", &label, arguments, &self.workdir)?;

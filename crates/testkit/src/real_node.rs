@@ -329,7 +329,7 @@ fn is_ready(node: &Node) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// What a real node needs of the machine; the error says what is missing and what to do.
+/// Checks that this machine can run a real node. The error names the missing part and the fix.
 fn check_machine() -> Result<(), Error> {
     let fail = |text: &str| RealNodeSnafu { name: "a real node", text }.fail();
     if !rustix::process::geteuid().is_root() {

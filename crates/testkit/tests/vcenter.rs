@@ -306,9 +306,9 @@ async fn several_vcenters_run_with_their_own_certificates() {
     let content = r#"<RetrieveServiceContent xmlns="urn:vim25"><_this type="ServiceInstance">ServiceInstance</_this></RetrieveServiceContent>"#;
     assert!(Soap::to(&first).call(content).await.contains("<version>7.0.3</version>"));
     assert!(Soap::to(&second).call(content).await.contains("<version>9.0.0</version>"));
-    let mut stranger = Soap::to(&first);
-    stranger.url = format!("https://{}/sdk", second.address());
-    assert!(stranger.send(content).await.is_err(), "each has its own CA");
+    let mut misled = Soap::to(&first);
+    misled.url = format!("https://{}/sdk", second.address());
+    assert!(misled.send(content).await.is_err(), "each has its own CA");
 }
 
 #[tokio::test]

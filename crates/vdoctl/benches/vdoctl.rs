@@ -115,7 +115,7 @@ async fn large(program: &Path, size: usize) {
     for (line, allowed, runs) in [("status", "1 s", 9), ("doctor", "5 s", 5)] {
         let (median, worst) = timed(program, &kubeconfig, &[line], runs, &[0, 3, 4]);
         println!(
-            "| `vdoctl {line}` on {size} nodes and machines | {allowed} | {} (worst of {runs}: {}) |",
+            "| `vdoctl {line}` on {size} nodes and VMs | {allowed} | {} (worst of {runs}: {}) |",
             shown(median),
             shown(worst)
         );

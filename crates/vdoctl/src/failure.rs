@@ -320,7 +320,7 @@ mod tests {
         let (text, help) = (|| "text".to_owned(), String::new);
         let api = || Box::new(kube::Error::LinesCodecMaxLineLengthExceeded);
         let io = || io::Error::other("no");
-        let away = vsphere::Error::ShutDown { address: text() };
+        let unavailable = vsphere::Error::ShutDown { address: text() };
         vec![
             Failure::PipeClosed,
             Failure::Cluster {
@@ -339,7 +339,7 @@ mod tests {
                 span: SourceSpan::new(0.into(), 1),
                 label: text(),
             },
-            Failure::Vcenter { address: text(), source: Box::new(away) },
+            Failure::Vcenter { address: text(), source: Box::new(unavailable) },
             Failure::Refused { text: text(), help: help() },
             Failure::Other { text: text(), source: io().into() },
             Failure::Declined,

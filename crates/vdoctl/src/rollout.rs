@@ -52,7 +52,7 @@ pub(crate) struct Trouble {
 }
 
 impl Rollout {
-    pub(crate) fn of(client: &Client, namespace: &str, name: &str) -> Self {
+    pub(crate) fn of_deployment(client: &Client, namespace: &str, name: &str) -> Self {
         Self {
             deployments: Api::namespaced(client.clone(), namespace),
             sets: Api::namespaced(client.clone(), namespace),
@@ -88,7 +88,7 @@ impl Rollout {
         self.troubled.is_some_and(|since| since.elapsed() >= TROUBLE)
     }
 
-    /// What the last readiness probe of a pod that runs said. Its kubelet writes that into an event.
+    /// The output of the last readiness probe of a running pod. Its kubelet writes it into an event.
     async fn failed_probe(&self, pod: &Pod) -> Option<Trouble> {
         let name = pod.name_any();
         let about = format!("involvedObject.name={name},reason=Unhealthy");
@@ -137,7 +137,7 @@ fn progress(deployment: &Deployment, pods: &[Pod]) -> Progress {
     Progress { ready, wanted, complete, old_runs: available > ready, trouble }
 }
 
-/// What keeps a pod from running.
+/// The reason why a pod does not run.
 fn trouble_of(pod: &Pod) -> Option<Trouble> {
     if pod.metadata.deletion_timestamp.is_some() || is_ready(pod) {
         return None;

@@ -137,7 +137,7 @@ async fn a_thousand_lookups_cost_one_call_and_none_with_a_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_is_changed() {
+async fn a_vm_is_changed() {
     for version in RELEASES {
         let mut vm = SimulatedVm::named("node-1");
         vm.disk_uuid = false;

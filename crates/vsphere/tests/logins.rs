@@ -145,10 +145,10 @@ async fn cancelling_connect_leaves_no_session() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         vcenter.fault(Fault::on("Login").delayed(Duration::from_secs(1))).await;
-        let mut impatient = JoinSet::new();
-        impatient.spawn(client_of(&vcenter).connect());
+        let mut canceled = JoinSet::new();
+        canceled.spawn(client_of(&vcenter).connect());
         arrived(&vcenter, "Login", 1).await;
-        impatient.shutdown().await;
+        canceled.shutdown().await;
         arrived(&vcenter, "Logout", 1).await;
         none_is_open(&vcenter).await;
     })

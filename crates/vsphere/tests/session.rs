@@ -252,11 +252,11 @@ async fn a_caller_dropped_during_the_login_loses_no_session() {
         let client = connected(&vcenter).await;
         vcenter.expire_sessions("").await;
         vcenter.fault(Fault::on("Login").delayed(Duration::from_secs(1))).await;
-        let mut impatient = tokio::task::JoinSet::new();
+        let mut canceled = tokio::task::JoinSet::new();
         let other = client.clone();
-        impatient.spawn(async move { other.collect(&vms()).await.map(drop) });
+        canceled.spawn(async move { other.collect(&vms()).await.map(drop) });
         arrived(&vcenter, "Login", 2).await;
-        impatient.shutdown().await;
+        canceled.shutdown().await;
         client.collect(&vms()).await.expect("the running login is used");
         assert_eq!(vcenter.calls().await.of("Login"), 2);
         assert_eq!(open_sessions(&vcenter).await, 1);
@@ -264,9 +264,9 @@ async fn a_caller_dropped_during_the_login_loses_no_session() {
         // The same for a caller that drops a change of credentials.
         let (other, user) = (client.clone(), (vcenter.user(), vcenter.password()));
         let again = Credentials::new(user.0, user.1);
-        impatient.spawn(async move { other.set_credentials(again).await });
+        canceled.spawn(async move { other.set_credentials(again).await });
         arrived(&vcenter, "Login", 3).await;
-        impatient.shutdown().await;
+        canceled.shutdown().await;
         eventually("the new session replaces the old one", 60, async || {
             let (open, out) = (open_sessions(&vcenter).await, vcenter.calls().await.of("Logout"));
             if (open, out) == (1, 1) { Ok(()) } else { Err(format!("{open} open, {out} left")) }

@@ -31,7 +31,7 @@ const USER: &str = "vdo@vsphere.local";
 /// The compared state: name, BIOS uuid, power and host of a VM; connection and maintenance of a
 /// host; accessibility of a datastore. By reference, or by name where the simulator reports no
 /// reference.
-type Seen = BTreeMap<String, Vec<String>>;
+type ComparedState = BTreeMap<String, Vec<String>>;
 
 /// A mirror that follows events and reads the view again after a resync.
 type Mirror = Arc<Mutex<BTreeMap<MoRef, Object>>>;
@@ -274,10 +274,10 @@ impl Campaign {
     }
 
     /// The visible VMs and the hidden VMs.
-    fn expected(&self, datacenter: &Json) -> (Seen, BTreeSet<String>) {
+    fn expected(&self, datacenter: &Json) -> (ComparedState, BTreeSet<String>) {
         let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
         let list = |value: &Json| value.as_array().cloned().unwrap_or_default();
-        let (mut expected, mut hidden) = (Seen::new(), BTreeSet::new());
+        let (mut expected, mut hidden) = (ComparedState::new(), BTreeSet::new());
         for vm in list(&datacenter["vms"]) {
             let id = text(&vm["moref"]).rsplit(':').next().unwrap_or_default().to_owned();
             if self.hidden.contains(&format!("/DC0/vm/{}", text(&vm["name"]))) {
@@ -323,8 +323,8 @@ fn read(view: &Tree) -> BTreeMap<MoRef, Object> {
     view.objects().map(|object| (object.reference().clone(), object.clone())).collect()
 }
 
-fn seen(view: &Tree) -> Seen {
-    let mut seen = Seen::new();
+fn seen(view: &Tree) -> ComparedState {
+    let mut seen = ComparedState::new();
     for vm in view.vms() {
         let power = match vm.power.as_ref().map(PowerState::as_str) {
             Some("poweredOn") => "on",

@@ -54,7 +54,7 @@ pub struct CloudProvider {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeAddresses>,
 
-    /// What the cloud provider does with a node whose VM no longer exists.
+    /// When the cloud provider removes a node whose VM no longer exists.
     ///
     /// Default: `WhenGone`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -162,7 +162,7 @@ pub enum IpFamily {
     IPv6,
 }
 
-/// What the cloud provider does with a node whose VM no longer exists.
+/// When the cloud provider removes a node whose VM no longer exists.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeDeletion {
     /// Remove the node once every configured vCenter is reachable and none of them knows the VM.

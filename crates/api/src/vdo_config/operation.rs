@@ -211,7 +211,7 @@ impl Remediation {
     }
 }
 
-/// What VDO does about a problem that it can fix.
+/// How VDO handles a problem that it can fix.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Remedy {
     /// Report the problem.
@@ -256,7 +256,7 @@ pub struct AcknowledgedFinding {
     pub until: Option<Time>,
 }
 
-/// What VDO does with drivers that it did not install.
+/// Whether VDO adopts drivers that it did not install.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Adoption {
     /// VDO reports the driver and what its adoption would change, and waits.
@@ -268,7 +268,7 @@ pub enum Adoption {
     Never,
 }
 
-/// What VDO does with the drivers when you delete the VDOConfig.
+/// Whether VDO keeps or uninstalls the drivers when you delete the VDOConfig.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeletionPolicy {
     /// The drivers keep running; VDO no longer manages them.

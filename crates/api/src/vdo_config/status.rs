@@ -310,7 +310,7 @@ pub struct PlanStep {
     pub title: String,
     /// The state of the step.
     pub state: StepState,
-    /// What the step waits for, or why it failed.
+    /// The reason why the step waits or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When the step entered this state.

@@ -235,7 +235,7 @@ pub struct StorageClassSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<bool>,
 
-    /// What happens to a volume when its claim is deleted.
+    /// Whether a volume is deleted together with its claim.
     ///
     /// Default: `Delete`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -260,7 +260,7 @@ pub struct StorageClassSpec {
     pub fs_type: Option<FsType>,
 }
 
-/// What happens to a volume when its claim is deleted.
+/// Whether a volume is deleted together with its claim.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReclaimPolicy {
     /// Delete the volume and its data.

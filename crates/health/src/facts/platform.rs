@@ -60,7 +60,7 @@ impl Platform {
     }
 
     /// Detects the platform from the API server's version and API groups, and from the OS image and the labels
-    /// of a node. Any of them may be empty. `None` where nothing gives a platform away.
+    /// of a node. Any of them may be empty. `None` where nothing identifies a platform.
     pub fn detect(
         version: &str,
         api_groups: &[&str],
@@ -80,7 +80,7 @@ impl Platform {
         }
     }
 
-    /// Detects the platform from a node. A node that has just joined may not give it away yet.
+    /// Detects the platform from a node. A node that has just joined may not identify it yet.
     pub fn from_node(node: &Node) -> Option<Self> {
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
         let no_labels = BTreeMap::new();

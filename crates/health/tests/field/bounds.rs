@@ -41,7 +41,7 @@ fn five_thousand_broken_nodes_fit_into_the_status() {
     assert!(findings.len() <= MAX_FINDINGS && bytes < 256 * 1024, "{} in {bytes}", findings.len());
     assert!(bytes <= MAX_BYTES + 4096);
     let last = findings.last().unwrap();
-    assert_eq!(last.code, "VDO-1802", "what is left out is said to be");
+    assert_eq!(last.code, "VDO-1802", "the last finding reports that others are left out");
     let off = findings.iter().find(|finding| finding.code == "VDO-1203").unwrap();
     assert_eq!((off.count, off.objects.len()), (5000, 10));
 }
@@ -151,7 +151,7 @@ fn since_when_is_kept_from_one_look_to_the_next() {
 }
 
 #[test]
-fn a_vcenter_that_is_away_is_one_alarm_and_nothing_is_called_fine() {
+fn an_unreachable_vcenter_is_one_alarm_and_nothing_is_called_fine() {
     let mut facts = healthy();
     let reason = "vcenter-a does not answer";
     let vcenter = facts.vcenter();

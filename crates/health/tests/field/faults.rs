@@ -239,7 +239,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         entry.topology_keys.clear();
     }),
     ("VDO-1801", |f| {
-        f.cluster.leases = Known::unknown("VDO may not read leases");
+        f.cluster.leases = Known::unknown("VDO has no permission to read leases");
     }),
     ("VDO-1803", |f| {
         f.cluster.access = vec![AccessReview {

@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug)]
-enum Step {
+enum FactChange {
     Vm(usize, u8),
     Node(usize, u8),
     Volume(u32, u8),
@@ -23,26 +23,26 @@ enum Step {
     Waiting(u32),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<FactChange>> {
     let step = prop_oneof![
-        (0..24_usize, 0..7_u8).prop_map(|(n, what)| Step::Vm(n, what)),
-        (1..=21_usize, 0..5_u8).prop_map(|(n, what)| Step::Node(n, what)),
-        (0..24_u32, 0..3_u8).prop_map(|(n, what)| Step::Volume(n, what)),
-        (1..=4_u8, any::<bool>()).prop_map(|(n, on)| Step::Host(n, on)),
-        (0..3_u8).prop_map(Step::Pods),
-        (0..24_u32).prop_map(Step::Waiting),
+        (0..24_usize, 0..7_u8).prop_map(|(n, what)| FactChange::Vm(n, what)),
+        (1..=21_usize, 0..5_u8).prop_map(|(n, what)| FactChange::Node(n, what)),
+        (0..24_u32, 0..3_u8).prop_map(|(n, what)| FactChange::Volume(n, what)),
+        (1..=4_u8, any::<bool>()).prop_map(|(n, on)| FactChange::Host(n, on)),
+        (0..3_u8).prop_map(FactChange::Pods),
+        (0..24_u32).prop_map(FactChange::Waiting),
     ];
     prop::collection::vec(step, 1..12)
 }
 
-fn apply(examination: &mut Examination, step: &Step) {
+fn apply(examination: &mut Examination, step: &FactChange) {
     match step {
-        Step::Vm(n, what) => {
+        FactChange::Vm(n, what) => {
             let id = format!("vm-{n:05}");
             let touched = Touched::Vm(VmRef { vcenter: "vcenter-a".into(), vm: id.clone() });
             examination.change(&touched, |facts| change_vm(facts, &id, *what));
         }
-        Step::Node(n, what) => {
+        FactChange::Node(n, what) => {
             let name = format!("worker-{n}");
             let touched = Touched::Node(name.clone());
             examination.change(&touched, |facts| {
@@ -58,7 +58,7 @@ fn apply(examination: &mut Examination, step: &Step) {
                 }
             });
         }
-        Step::Volume(n, what) => {
+        FactChange::Volume(n, what) => {
             let handle = health::sample::handle(*n);
             examination.change(&Touched::Volume(handle.clone()), |facts| {
                 let volumes = facts.storage.volumes.get_mut().unwrap();
@@ -71,7 +71,7 @@ fn apply(examination: &mut Examination, step: &Step) {
                 }
             });
         }
-        Step::Pods(what) => examination.change(&Touched::Pods, |facts| match what {
+        FactChange::Pods(what) => examination.change(&Touched::Pods, |facts| match what {
             0 => facts.cloud_driver().workloads[0].ready = 0,
             1 => {
                 let pod = &mut facts.storage_driver().workloads[0].pods[0];
@@ -79,7 +79,7 @@ fn apply(examination: &mut Examination, step: &Step) {
             }
             _ => facts.no_crds(),
         }),
-        Step::Waiting(n) => examination.change(&Touched::Waiting, |facts| {
+        FactChange::Waiting(n) => examination.change(&Touched::Waiting, |facts| {
             facts.storage.attachments.get_mut().unwrap().push(Attachment {
                 name: format!("csi-{n}"),
                 volume: health::sample::handle(*n),
@@ -88,7 +88,7 @@ fn apply(examination: &mut Examination, step: &Step) {
                 ..Attachment::default()
             });
         }),
-        Step::Host(n, maintenance) => {
+        FactChange::Host(n, maintenance) => {
             let host = format!("host-{n}");
             let touched = Touched::Host { vcenter: "vcenter-a".into(), host: host.clone() };
             examination.change(&touched, |facts| {

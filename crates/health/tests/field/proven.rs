@@ -24,7 +24,7 @@ const SPOKEN_FOR: &[(&str, &str, &str)] =
 const CANNOT_TELL: &str = api::finding::codes::CHECK_INCOMPLETE.code;
 
 /// The findings of a single check, by code.
-fn said(check: &'static Check, (facts, index): &Seen) -> BTreeSet<&'static str> {
+fn codes_of(check: &'static Check, (facts, index): &IndexedFacts) -> BTreeSet<&'static str> {
     let hits = check.hits(&View { facts, index });
     hits.iter().map(|hit| hit.definition.code).collect()
 }
@@ -81,24 +81,24 @@ fn blind() -> Vec<Facts> {
 }
 
 /// Facts with their index.
-type Seen = (Facts, Index);
+type IndexedFacts = (Facts, Index);
 
-fn seen(facts: Facts) -> Seen {
+fn indexed(facts: Facts) -> IndexedFacts {
     let index = Index::of(&facts);
     (facts, index)
 }
 
 /// The findings of a check that none of these faults causes.
-fn unnamed(check: &'static Check, broken: &[Seen]) -> Vec<String> {
-    let named: BTreeSet<&str> = broken.iter().flat_map(|seen| said(check, seen)).collect();
+fn unnamed(check: &'static Check, broken: &[IndexedFacts]) -> Vec<String> {
+    let named: BTreeSet<&str> = broken.iter().flat_map(|seen| codes_of(check, seen)).collect();
     let codes = check.gives.iter().map(|definition| definition.code);
     codes.filter(|code| !named.contains(code)).map(|code| format!("a fault for {code}")).collect()
 }
 
 /// Whether a check, or the one that reports for it, reports for one of these clusters that it is incomplete.
-fn is_blind(check: &'static Check, blind: &[Seen]) -> bool {
+fn is_blind(check: &'static Check, blind: &[IndexedFacts]) -> bool {
     let Some((_, other, words)) = SPOKEN_FOR.iter().find(|(name, ..)| *name == check.name) else {
-        return blind.iter().any(|seen| said(check, seen).contains(CANNOT_TELL));
+        return blind.iter().any(|seen| codes_of(check, seen).contains(CANNOT_TELL));
     };
     let other = checks::all().iter().find(|check| check.name == *other).unwrap();
     blind.iter().any(|(facts, index)| {
@@ -112,16 +112,17 @@ fn is_blind(check: &'static Check, blind: &[Seen]) -> bool {
 #[test]
 fn every_check_has_a_fault_it_names_a_cluster_it_is_silent_about_and_a_fact_it_misses() {
     let well = health::sample::platforms().into_iter().map(|(_, facts)| facts);
-    let well: Vec<Seen> = well.chain([asking(), with_two_vcenters()]).map(seen).collect();
-    let broken: Vec<Seen> = broken().into_iter().map(seen).collect();
-    let blind: Vec<Seen> = blind().into_iter().map(seen).collect();
+    let well: Vec<IndexedFacts> =
+        well.chain([asking(), with_two_vcenters()]).map(indexed).collect();
+    let broken: Vec<IndexedFacts> = broken().into_iter().map(indexed).collect();
+    let blind: Vec<IndexedFacts> = blind().into_iter().map(indexed).collect();
     let mut missing = BTreeMap::new();
     for check in checks::all() {
         let mut lacks = unnamed(check, &broken);
         for seen in &well {
-            let said = said(check, seen);
-            if !said.is_empty() {
-                lacks.push(format!("a healthy cluster: it says {said:?} of one"));
+            let codes = codes_of(check, seen);
+            if !codes.is_empty() {
+                lacks.push(format!("a healthy cluster: it reports {codes:?} for one"));
             }
         }
         // A single finding reports a missing VM of a node for all checks of VMs: see below.
@@ -136,17 +137,17 @@ fn every_check_has_a_fault_it_names_a_cluster_it_is_silent_about_and_a_fact_it_m
 }
 
 #[test]
-fn of_a_machine_nobody_sees_every_check_of_machines_says_that_it_cannot_tell() {
+fn every_check_of_vms_is_incomplete_while_the_vms_are_unknown() {
     let mut facts = healthy();
     facts.vcenters.values_mut().next().unwrap().inventory =
         health::facts::Known::unknown("it does not answer");
     let found = crate::found(facts);
-    let told: Vec<&str> =
+    let incomplete: Vec<&str> =
         found[CANNOT_TELL].iter().filter_map(|finding| finding.seen.as_deref()).collect();
     let of_vms = checks::all().iter().filter(|check| check.needs_vm());
     let matters: Vec<String> = of_vms.map(|check| check.topic()).collect();
     assert!(!matters.is_empty());
     for topic in matters {
-        assert!(told.iter().any(|seen| seen.contains(&topic)), "{topic}: {told:#?}");
+        assert!(incomplete.iter().any(|seen| seen.contains(&topic)), "{topic}: {incomplete:#?}");
     }
 }

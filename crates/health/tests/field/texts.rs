@@ -76,8 +76,8 @@ fn names_with_spaces_and_backslashes_are_one_word_in_commands() {
     let steps = |code: &str| found[code][0].remedy.join("\n");
     let off = steps("VDO-1203");
     assert!(off.contains("govc vm.power -off '/DC 1/vm/k8s node 1'"), "{off}");
-    let rights = steps("VDO-1401");
-    assert!(rights.contains(r"-principal 'VSPHERE.LOCAL\k8s' -role"), "{rights}");
+    let commands = steps("VDO-1401");
+    assert!(commands.contains(r"-principal 'VSPHERE.LOCAL\k8s' -role"), "{commands}");
     let seen = found["VDO-1203"][0].seen.as_deref().unwrap();
     assert!(seen.contains("its VM /DC 1/vm/k8s node 1"), "a sentence is no command: {seen}");
 }

@@ -67,7 +67,7 @@ pub(crate) fn asking() -> Facts {
 }
 
 #[test]
-fn every_fact_that_cannot_be_read_is_said_to_be_unknown_with_the_reason() {
+fn every_fact_that_cannot_be_read_is_reported_with_the_reason() {
     let healthy = serde_json::to_value(asking()).unwrap();
     let mut found = BTreeMap::new();
     places(&healthy, "", "", &mut found);
@@ -79,8 +79,8 @@ fn every_fact_that_cannot_be_read_is_said_to_be_unknown_with_the_reason() {
         *blind.pointer_mut(at).unwrap() = json!({"unknown": {"reason": reason}});
         let blind: Facts = serde_json::from_value(blind).unwrap();
         let findings = crate::found(blind);
-        let told = findings.get(codes::CHECK_INCOMPLETE.code).into_iter().flatten();
-        if !told
+        let incomplete = findings.get(codes::CHECK_INCOMPLETE.code).into_iter().flatten();
+        if !incomplete
             .into_iter()
             .any(|finding| finding.seen.as_ref().is_some_and(|seen| seen.contains(&reason)))
         {

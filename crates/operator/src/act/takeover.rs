@@ -2,7 +2,7 @@
 //!
 //! Server-side apply removes the fields that VDO applied before and no longer applies. It leaves the fields
 //! of other managers alone: an adopted Deployment would keep the sidecars, variables and arguments of its
-//! former release next to ours. So before the first apply, VDO takes over the ownership of these fields, and
+//! former release next to ours. So before the first apply, VDO becomes the owner of these fields, and
 //! the apply that follows decides about all of them. Labels and annotations keep their managers, and so do
 //! the fields that Kubernetes itself writes.
 

@@ -27,7 +27,7 @@ fn told(name: &str, namespace: &Namespace) -> Option<String> {
         .filter(|condition| condition.status == "True")
         .filter_map(|condition| condition.message.as_deref())
         .collect();
-    let reasons = if reasons.is_empty() { "nothing is said".into() } else { reasons.join("; ") };
+    let reasons = if reasons.is_empty() { "no reason is given".into() } else { reasons.join("; ") };
     Some(format!("namespace {name} is being deleted, and held by what is left in it: {reasons}"))
 }
 

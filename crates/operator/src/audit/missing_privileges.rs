@@ -55,6 +55,6 @@ mod tests {
             privileges: vec!["System.Read".to_owned()],
         };
         assert_eq!(told.missing, [missing_privileges]);
-        assert_eq!(of(&Known::unknown("away"), &wanted, Timestamp::UNIX_EPOCH), None);
+        assert_eq!(of(&Known::unknown("down"), &wanted, Timestamp::UNIX_EPOCH), None);
     }
 }

@@ -35,7 +35,7 @@ pub(crate) const MOST: usize = 24;
 const TOO_MANY: &str = "so many containers crash that only the logs of the first ones are read";
 
 /// The reason reported when the account lacks the permission to read logs.
-const FORBIDDEN: &str = "this account may not read logs: get pods/log is forbidden";
+const FORBIDDEN: &str = "this account cannot read logs: get pods/log is forbidden";
 
 /// A container that ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

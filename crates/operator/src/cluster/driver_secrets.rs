@@ -137,6 +137,6 @@ mod tests {
         assert_eq!(at(Driver::Csi, &adopted).as_deref(), Some(theirs));
         assert_eq!(at(Driver::Cpi, &adopted).as_deref(), Some(cloud));
         let elsewhere = Record { names: Some(names("somewhere")), ..installed };
-        assert_eq!(at(Driver::Csi, &elsewhere), None, "VDO may not read there");
+        assert_eq!(at(Driver::Csi, &elsewhere), None, "VDO cannot read there");
     }
 }

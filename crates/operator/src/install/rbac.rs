@@ -362,7 +362,7 @@ mod tests {
         let open = Allowed { namespaces: owned(&["kube-system"]), ..Allowed::default() };
         let open = kube_system(&open);
         assert!(writes(&open, "daemonsets").is_null());
-        assert!(writes(&open, "roles").is_array(), "rights stay limited by name");
+        assert!(writes(&open, "roles").is_array(), "permissions stay limited by name");
     }
 
     #[test]

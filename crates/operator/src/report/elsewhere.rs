@@ -130,7 +130,7 @@ fn finding<K: Resource<DynamicType = ()>>(home: &str, metadata: &ObjectMeta) -> 
         .with("kind", kind.as_ref())
         .with("namespace", namespace)
         .with("name", name)
-        .with("home", home)
+        .with("operatornamespace", home)
         .severity(Severity::Warning)
         .about(Subject::kubernetes(&kind, Some(namespace), name))
         .build()

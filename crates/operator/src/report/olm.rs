@@ -47,7 +47,7 @@ impl Olm {
         let patch = Patch::Merge(body(upgradeable, Timestamp::now()));
         match conditions.patch(name, &by, &patch).await {
             Ok(_) => self.said = Some(news),
-            Err(error) => tracing::warn!(name, %error, "OLM could not be told"),
+            Err(error) => tracing::warn!(name, %error, "the status for OLM could not be written"),
         }
     }
 }

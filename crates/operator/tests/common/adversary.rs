@@ -51,7 +51,7 @@ const TRICKS: &[Trick] = &[
     ("workloads like the Go VDO and the operator", true, |_| operators()),
     ("Secrets with our names", true, secrets),
     ("ConfigMaps with our names", true, |_| config_maps()),
-    ("accounts and rights with our names", true, |_| accounts()),
+    ("accounts and roles with our names", true, |_| accounts()),
     ("VsphereCloudConfigs", true, vcenters),
     ("CompatibilityConfigs", true, catalogs),
     ("huge objects", true, |_| huge()),

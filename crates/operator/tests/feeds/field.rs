@@ -65,8 +65,8 @@ pub(super) const ALL: &[Batch] = &[
             case("CPI-1", "VDO-1217", "late", "a node that did not wait"),
             case("CPI-2", "VDO-1209", "short", "guest and node are called differently")
                 .with(&["VDO-1216"]),
-            case("CPI-3", "VDO-1210", "twice", "two machines with one host name"),
-            case("provider-id", "VDO-1215", "mislabelled", "provider id of another machine")
+            case("CPI-3", "VDO-1210", "twice", "two VMs with one host name"),
+            case("provider-id", "VDO-1215", "mislabelled", "provider id of another VM")
                 .with(&["VDO-1206"]),
             case("unregistered", "VDO-1221", "node-1", "storage driver not registered"),
             case("claim", "VDO-1527", "waiting", "a claim waits for its volume"),
@@ -157,7 +157,7 @@ pub(super) const ALL: &[Batch] = &[
         on_request: true,
         cases: &[
             case("clock", "VDO-1309", "vc", "a clock ten minutes behind"),
-            case("machine", "VDO-1403", "node-2", "no disks for a machine"),
+            case("vm", "VDO-1403", "node-2", "no disks for a VM"),
             case("7", "VDO-1402", "/DC0/datastore/shared-b", "no volumes on any datastore"),
             case("36", "VDO-1515", "lost-", "too many volumes vCenter does not know")
                 .with(&["VDO-1516"]),
@@ -166,7 +166,7 @@ pub(super) const ALL: &[Batch] = &[
     Batch {
         on_request: true,
         cases: &[
-            case("8", "VDO-1404", "esx-a", "hosts the account may not read"),
+            case("8", "VDO-1404", "esx-a", "hosts that the account cannot read"),
             case("category", "VDO-1701", "vc", "no such category of tags"),
             case("44", "VDO-1514", "vsphere-config-secret", "volumes made under another id")
                 .with(&["VDO-1515"]),
@@ -174,8 +174,13 @@ pub(super) const ALL: &[Batch] = &[
     },
     Batch {
         on_request: true,
-        cases: &[case("away", "VDO-1528", "reached", "a volume on a datastore that is away")
-            .with(&["VDO-1232"])],
+        cases: &[case(
+            "unavailable",
+            "VDO-1528",
+            "reached",
+            "a volume on an unavailable datastore",
+        )
+        .with(&["VDO-1232"])],
     },
     Batch {
         on_request: false,
@@ -345,8 +350,8 @@ impl Fixture {
             | "CPI-9" => {
                 self.change_driver(field, row, broken).await;
             }
-            "5" | "narrow" | "6" | "7" | "8" | "11" | "35" | "41" | "tags" | "clock"
-            | "machine" | "category" => self.change_vcenter(row, broken).await,
+            "5" | "narrow" | "6" | "7" | "8" | "11" | "35" | "41" | "tags" | "clock" | "vm"
+            | "category" => self.change_vcenter(row, broken).await,
             _ => self.change_volumes(field, row, broken).await,
         }
     }

@@ -135,7 +135,7 @@ impl Fixture {
                     let twice = ["old", "new"].map(|name| entity(id, "PERSISTENT_VOLUME", name));
                     self.make_volumes(id, &twice, 1).await
                 }
-                "23" | "24" | "26" | "43" | "away" => self.make_volumes(id, &[], 1).await,
+                "23" | "24" | "26" | "43" | "unavailable" => self.make_volumes(id, &[], 1).await,
                 "44" => self.make_volumes("prod-0", &[], 1).await,
                 _ => Vec::new(),
             };
@@ -144,7 +144,7 @@ impl Fixture {
         let made = if broken { field.volumes[row].clone() } else { Vec::new() };
         let handle = made.first().map(|volume| volume.id.clone()).unwrap_or_default();
         match row {
-            "away" => {
+            "unavailable" => {
                 self.put(broken, &Self::volume("reached", &handle)).await;
                 let state = json!({"accessible": !broken});
                 self.testbed.vcenter.patch_datastore("/DC0/datastore/shared", state).await;
@@ -317,7 +317,7 @@ impl Fixture {
                 }
             }
             "clock" => vcenter.set_clock(if broken { -600 } else { 0 }).await,
-            "machine" => self.weaken(broken, "/DC0/vm/node-2", "ReadOnly").await,
+            "vm" => self.weaken(broken, "/DC0/vm/node-2", "ReadOnly").await,
             "category" => self.categories(if broken { &["no-such"] } else { &[] }).await,
             "6" => {
                 self.class_on_shared(broken, "on-shared").await;

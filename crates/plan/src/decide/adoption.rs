@@ -120,7 +120,7 @@ pub(super) fn is_within_reach(
     for (ObjectId { kind, namespace, name, .. }, _) in theirs {
         if !facts.allowed_namespaces.contains(namespace) {
             return Err(format!(
-                "it lives in namespace {namespace}, where VDO may not write; let it with vdoctl deploy \
+                "it lives in namespace {namespace}, where VDO cannot write; allow it with vdoctl deploy \
                  --driver-namespace {namespace}"
             ));
         }
@@ -182,7 +182,7 @@ fn settings_are_known(facts: &Facts, desired: &DesiredDriver<'_>) -> Result<(), 
         ),
     };
     match unreadable {
-        Some(why) => Err(format!("what it is told is not understood: {why}")),
+        Some(why) => Err(format!("VDO does not understand its configuration: {why}")),
         None if !found => Err("its settings are not found: no Secret or ConfigMap that it mounts \
                                at /etc/cloud has them"
             .into()),
@@ -245,7 +245,7 @@ pub(super) fn kept(
         }
         let named = Named { name: id.name.clone(), selector: workload.selector.clone() };
         if workloads.insert(rendered.to_owned(), named).is_some() {
-            return Err(format!("there is another one beside {id}"));
+            return Err(format!("there is another one next to {id}"));
         }
     }
     let controller = theirs.iter().find(|(_, workload)| workload.task == Task::Controller);

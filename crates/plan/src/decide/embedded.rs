@@ -29,8 +29,8 @@ pub(super) fn hold(facts: &Facts, driver: Driver, record: &Record, target: &Buil
     let first = taken.first()?;
     let message = format!(
         "{} nodes have the provider id of the cloud controller that came with the distribution, {} ({}) \
-         among them: this one would not find their machines, and delete those that are not Ready. Switch \
-         the other off and let the nodes join anew, or set cloudProvider.nodeDeletion: Never",
+         among them: this one would not find their VMs, and delete those that are not Ready. Switch \
+         the other off and let the nodes join again, or set cloudProvider.nodeDeletion: Never",
         taken.len(),
         first.name,
         first.provider_id,

@@ -45,7 +45,7 @@ fn concerns(finding: &Finding, driver: Driver) -> bool {
     }
 }
 
-/// Marks findings that are consequences of others, if one comes from the rules and the other from the checks.
+/// Marks findings that are consequences of other findings, if one comes from the rules and the other from the checks.
 pub(super) fn tie(findings: &mut [Finding]) {
     let causes = [
         codes::VCENTER_UNREACHABLE,

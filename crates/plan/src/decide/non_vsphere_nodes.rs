@@ -43,9 +43,9 @@ pub(super) fn words(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeWord> {
             () => return None,
         };
         let why = if out {
-            format!("its provider id is {}, and no vCenter has its machine", node.provider_id)
+            format!("its provider id is {}, and no vCenter has its VM", node.provider_id)
         } else {
-            "its machine is in a vCenter after all".to_owned()
+            "its VM is in a vCenter after all".to_owned()
         };
         Some(NodeWord { node: node.name.clone(), out, why })
     });

@@ -29,7 +29,7 @@ pub(super) fn are_there(
     if record.version.is_none() || same || !configuration.changes_settings(facts, record) {
         return true;
     }
-    let title = "Check what the new vCenter user may do";
+    let title = "Check the privileges of the new vCenter user";
     if facts.health.pending {
         plan.steps.push(waiting(title, Some("the vCenters are asked".into())));
         plan.next = Next::Wait;

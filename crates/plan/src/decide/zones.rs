@@ -82,7 +82,7 @@ pub(super) fn held(facts: &Facts, driver: Driver, record: &Record) -> Option<Hel
             more => format!(" and {more} more"),
         };
         let why = format!(
-            "{}: the account may not see the host of {node}{more}, and so not their zone; until then the \
+            "{}: the account cannot see the host of {node}{more}, and so not their zone; until then the \
              driver runs without",
             codes::PRIVILEGE_READ.code,
         );

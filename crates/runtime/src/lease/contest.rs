@@ -16,7 +16,7 @@ use super::{Contender, record};
 use crate::error_chain::error_chain;
 
 /// A Lease as the contender last saw it. The time is the contender's own monotonic clock, never the times in the
-/// Lease, which come from another machine.
+/// Lease, which come from the clock of another node.
 #[derive(Clone, Debug)]
 struct Observed {
     lease: Lease,

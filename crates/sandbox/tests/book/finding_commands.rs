@@ -103,7 +103,7 @@ const PLACEHOLDERS: [(&str, &str, &str); 71] = [
     ("configmap --namespace <namespace> <record>", "<namespace>", "vmware-system-vdo"),
     ("delete deployment", "<namespace>", "vmware-system-vdo"),
     ("", "<namespace>", "vmware-system-csi"),
-    ("", "<home>", "vmware-system-csi"),
+    ("", "<drivernamespace>", "vmware-system-csi"),
     ("delete deployment", "<name>", "vdo"),
     ("delete deployment", "<deployment>", "vdo"),
     ("pvc", "<name>", "spare"),

@@ -24,7 +24,7 @@ impl Reader {
     pub(crate) async fn set_up_page(&self, page: &str) {
         match page {
             "docs/quick-start-openshift.md" => self.is_openshift().await,
-            "docs/howto/machines.md" => {
+            "docs/howto/vms.md" => {
                 // VMs before their preparation.
                 let raw = json!({"version": "vmx-13", "diskUuid": false});
                 self.vcenter.patch_vm("/Frankfurt/vm/k8s/worker-3", raw.clone()).await;
@@ -41,7 +41,7 @@ impl Reader {
     pub(crate) async fn verify_page(&self, page: &str) {
         match page {
             "docs/howto/privileges.md" => self.has_minimal_privileges().await,
-            "docs/howto/machines.md" => self.has_prepared_vms().await,
+            "docs/howto/vms.md" => self.has_prepared_vms().await,
             "docs/howto/kubelet.md" => self.assert_prepared_node(),
             "docs/vdoctl.md" => self.run_terminal_blocks().await,
             "docs/howto/zones.md" => self.has_zones().await,

@@ -87,7 +87,7 @@ impl Site<'_> {
             | Kind::Registration
             | Kind::Moved
             | Kind::Labels => self.node(kind, broken).await?,
-            Kind::VcenterAway
+            Kind::VcenterUnreachable
             | Kind::Certificate
             | Kind::Password
             | Kind::Datacenter
@@ -96,7 +96,7 @@ impl Site<'_> {
             Kind::NoDatastore
             | Kind::NoPolicy
             | Kind::Parameter
-            | Kind::DatastoreAway
+            | Kind::DatastoreUnavailable
             | Kind::DatastoreFull
             | Kind::FileService
             | Kind::LostVolume => self.storage(kind, broken).await?,
@@ -172,8 +172,8 @@ impl Site<'_> {
     async fn vcenter_connection(&self, kind: Kind, broken: bool) -> Result<(), Error> {
         let vcenter = self.vcenter;
         match kind {
-            Kind::VcenterAway if broken => self.proxy.cut(),
-            Kind::VcenterAway => self.proxy.heal(),
+            Kind::VcenterUnreachable if broken => self.proxy.cut(),
+            Kind::VcenterUnreachable => self.proxy.heal(),
             Kind::Certificate => {
                 let own = vcenter.thumbprint_sha1();
                 let other = own.replace(|c: char| c.is_ascii_digit(), "0");
@@ -211,7 +211,7 @@ impl Site<'_> {
                 self.class(broken, json!({"storagepolicyname": "no such policy"})).await
             }
             Kind::Parameter => self.class(broken, json!({"speed": "high"})).await,
-            Kind::DatastoreAway => {
+            Kind::DatastoreUnavailable => {
                 self.vcenter.patch_datastore(datastore, json!({"accessible": !broken})).await;
                 Ok(())
             }

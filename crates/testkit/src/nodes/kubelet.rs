@@ -17,7 +17,7 @@ use tokio::{sync::watch, time::sleep};
 
 const FATE: &str = "testkit.vdo/fate";
 /// The end of the log of a crashing container: KWOK writes it into the status, like a kubelet.
-const CRASH_LOG: &str = "testkit.vdo/last-words";
+const CRASH_LOG: &str = "testkit.vdo/crash-log";
 
 /// The prefix of a rule for a node; no pod name and no image begins with it.
 const ON: &str = "on node ";

@@ -23,11 +23,11 @@ use crate::{
 #[derive(Args, Debug)]
 pub(crate) struct Catalog {
     #[command(subcommand)]
-    what: What,
+    command: CatalogCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum CatalogCommand {
     #[command(flatten)]
     Tool(tool::Command),
     /// Copy a catalog to the cluster. VDO then uses it.
@@ -43,12 +43,12 @@ const NAME: &str = "vdo-catalog";
 impl Catalog {
     /// Whether the command needs no cluster.
     pub(crate) fn is_local(&self) -> bool {
-        matches!(self.what, What::Tool(_))
+        matches!(self.command, CatalogCommand::Tool(_))
     }
 
     pub(crate) fn local(self, screen: &Screen) -> Outcome {
-        match self.what {
-            What::Tool(tool::Command::Verify { file, keys }) => {
+        match self.command {
+            CatalogCommand::Tool(tool::Command::Verify { file, keys }) => {
                 let bytes = tool::bytes(&file).map_err(|error| tool_failed(&error))?;
                 if keys.is_empty() {
                     proven(&file, &bytes)?;
@@ -57,7 +57,7 @@ impl Catalog {
                     tool::check(&file, &bytes, &keys).map_err(|error| tool_failed(&error))?;
                 screen.print(&fold(&answer, screen.width))
             }
-            What::Tool(command) => {
+            CatalogCommand::Tool(command) => {
                 // Standard input can be read only once, and tests cover the built-in catalog.
                 let files = command.catalogs().into_iter();
                 for file in files.filter(|file| !["-", "embedded"].contains(file)) {
@@ -68,12 +68,12 @@ impl Catalog {
                 let answer = tool::run(command).map_err(|error| tool_failed(&error))?;
                 screen.print(&if prose { fold(&answer, screen.width) } else { answer })
             }
-            What::Import { .. } => Ok(()),
+            CatalogCommand::Import { .. } => Ok(()),
         }
     }
 
     pub(crate) async fn run(self, global: &Global, screen: &Screen) -> Outcome {
-        let What::Import { file } = &self.what else { return self.local(screen) };
+        let CatalogCommand::Import { file } = &self.command else { return self.local(screen) };
         let bytes = tool::bytes(file).map_err(|error| tool_failed(&error))?;
         proven(file, &bytes)?;
         let text = String::from_utf8_lossy(&bytes);

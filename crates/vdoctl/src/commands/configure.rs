@@ -39,13 +39,13 @@ use crate::{
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Configure {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<ConfigureCommand>,
     #[command(flatten)]
     desired: DesiredDriver,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum ConfigureCommand {
     /// The same as without a subcommand, for compatibility with earlier versions.
     #[command(hide = true)]
     Drivers(Box<DesiredDriver>),
@@ -58,11 +58,11 @@ enum What {
 #[derive(Args, Debug)]
 pub(crate) struct Update {
     #[command(subcommand)]
-    what: UpdateWhat,
+    command: UpdateCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum UpdateWhat {
+enum UpdateCommand {
     /// Set the catalog of driver releases: a file or a URL.
     #[command(alias = "cm")]
     CompatibilityMatrix(matrix::Matrix),
@@ -97,16 +97,16 @@ pub(crate) struct DesiredDriver {
 
 impl Update {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        let UpdateWhat::CompatibilityMatrix(matrix) = &self.what;
+        let UpdateCommand::CompatibilityMatrix(matrix) = &self.command;
         matrix.run(global, screen).await
     }
 }
 
 impl Configure {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        match &self.what {
-            Some(What::CompatibilityMatrix(matrix)) => matrix.run(global, screen).await,
-            Some(What::Drivers(desired)) => desired.run(global, screen).await,
+        match &self.command {
+            Some(ConfigureCommand::CompatibilityMatrix(matrix)) => matrix.run(global, screen).await,
+            Some(ConfigureCommand::Drivers(desired)) => desired.run(global, screen).await,
             None => self.desired.run(global, screen).await,
         }
     }

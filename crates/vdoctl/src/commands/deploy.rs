@@ -169,7 +169,8 @@ impl Deploy {
         let Some(operator) = objects.iter().find(|object| object.kind() == "Deployment") else {
             return Ok(());
         };
-        let mut rollout = Rollout::of(&cluster.client, operator.namespace(), operator.name());
+        let mut rollout =
+            Rollout::of_deployment(&cluster.client, operator.namespace(), operator.name());
         let mut step = Step::begin(screen, "Start the operator");
         let end = Instant::now() + Duration::from_secs(self.timeout);
         loop {

@@ -30,9 +30,9 @@ use crate::{
 /// storage driver while volumes are attached; it lists them instead.
 #[derive(Args, Debug)]
 pub(crate) struct Remove {
-    /// What to remove.
+    /// The component to remove.
     #[arg(value_enum)]
-    what: What,
+    component: Component,
     /// Show what blocks the removal, what VDO deletes and what it keeps. Change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Remove {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
+enum Component {
     /// The cloud provider.
     Cpi,
     /// The storage driver.
@@ -53,10 +53,10 @@ enum What {
 
 impl Remove {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        match self.what {
-            What::Cpi => Box::pin(self.driver(Driver::Cpi, global, screen)).await,
-            What::Csi => Box::pin(self.driver(Driver::Csi, global, screen)).await,
-            What::Vdo => self.operator(global, screen).await,
+        match self.component {
+            Component::Cpi => Box::pin(self.driver(Driver::Cpi, global, screen)).await,
+            Component::Csi => Box::pin(self.driver(Driver::Csi, global, screen)).await,
+            Component::Vdo => self.operator(global, screen).await,
         }
     }
 

@@ -66,7 +66,7 @@ const UNWRITTEN: [&str; 5] =
 /// The log of a driver that prints secrets.
 fn log_with_secrets() -> &'static str {
     let [plain, json, flag, address, header] = UNWRITTEN;
-    let words = format!(
+    let log = format!(
         "syncer begins\n\
          {}\n\
          logging in with {PASSWORD} fails\n\
@@ -78,19 +78,19 @@ fn log_with_secrets() -> &'static str {
          syncer gives up",
         notes().join("\n"),
     );
-    Box::leak(words.into_boxed_str())
+    Box::leak(log.into_boxed_str())
 }
 
 /// The bundle contains the log and the termination message of a crashing driver, without their secrets.
 async fn secrets_in_logs_are_redacted(stage: &Stage) {
     stage.nodes.pods("vsphere-csi-node", Fate::CrashesSaying(log_with_secrets()));
     let logs = stage.nodes.serve_logs().await;
-    let output = eventually("what it said is quoted", 60, async || {
+    let output = eventually("the status quotes the crash log", 60, async || {
         let output = stage.vdoctl_alongside(&["status"]).await;
         if output.out.contains("VDO-1614") { Ok(output) } else { Err(output.all()) }
     })
     .await;
-    let told = stage.vdoctl_alongside(&["doctor", "--explain"]).await;
+    let doctor = stage.vdoctl_alongside(&["doctor", "--explain"]).await;
     let bundle = stage.vdoctl_alongside(&["support-bundle", "--output", "bundle.tar.gz"]).await;
     assert_eq!(bundle.code, 0, "{}", bundle.all());
     assert!(bundle.err.contains(" logs"), "{}", bundle.all());
@@ -99,7 +99,7 @@ async fn secrets_in_logs_are_redacted(stage: &Stage) {
     for helps in ["line 7 of a long log", "syncer begins", "it went wrong", "syncer gives up"] {
         assert!(text.contains(helps), "{helps}: the log is there");
     }
-    for (what, text) in [("status", output.all()), ("doctor", told.all()), ("the bundle", text)] {
+    for (what, text) in [("status", output.all()), ("doctor", doctor.all()), ("the bundle", text)] {
         assert!(!text.contains(PASSWORD), "{what} holds the password: {text}");
         for secret in UNWRITTEN {
             let at = text.find(secret).map(|at| &text[at.saturating_sub(80)..at + secret.len()]);
@@ -202,10 +202,10 @@ pub(crate) async fn bundling(stage: &Stage) {
     let mode = fs::metadata(at("bundle.tar.gz")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "its owner alone reads it");
     assert_eq!(fs::read_to_string(at("bundle.tar.gz.partial")).unwrap(), "theirs");
-    let told = output.err.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = told.split_once("The archive contains ").unwrap().1;
+    let summary = output.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    let summary = summary.split_once("The archive contains ").unwrap().1;
     for wanted in ["1 vdoconfigs", "3 nodes", "1 vspherecloudconfigs", " pods", " configmaps"] {
-        assert!(told.contains(wanted), "{wanted}: {}", output.all());
+        assert!(summary.contains(wanted), "{wanted}: {}", output.all());
     }
     // There is no kubelet, so there are no logs.
     let by_all = unread(&output);

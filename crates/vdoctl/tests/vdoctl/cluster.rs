@@ -131,8 +131,8 @@ async fn doctoring(stage: &Stage) {
     stage.hide_disk_ids(true).await;
     let output = stage.vdoctl(&["doctor", "--only", "VDO-1203", "--explain"]);
     assert_eq!(output.code, 3, "{}", output.all());
-    assert!(output.out.contains("Background"), "what explain says: {}", output.all());
-    let output = eventually("the operator says so too", 60, async || {
+    assert!(output.out.contains("Background"), "the explanation: {}", output.all());
+    let output = eventually("the operator reports it too", 60, async || {
         let output = stage.vdoctl(&["status"]);
         if output.out.contains("VDO-1203") { Ok(output) } else { Err(output.all()) }
     })
@@ -410,7 +410,7 @@ async fn removing(stage: &Stage) {
     stage.detach_the_volume().await;
 
     let output = stage.vdoctl(&["remove", "csi"]);
-    assert_eq!(output.code, 2, "without a terminal, yes has to be said: {}", output.all());
+    assert_eq!(output.code, 2, "without a terminal, --yes is required: {}", output.all());
     releases::interrupted_at(stage, &["remove", "csi"], "Remove Storage?").await;
     let deployments = Api::<Deployment>::namespaced(stage.plane.client(), "vmware-system-csi");
     assert!(deployments.get_opt("vsphere-csi-controller").await.unwrap().is_some());

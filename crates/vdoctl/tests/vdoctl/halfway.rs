@@ -117,7 +117,7 @@ async fn stays_unreachable(stage: &Stage) {
         "{}",
         output.all()
     );
-    assert_eq!(there(stage, "late").await, ["Secret"], "what is told is what is there");
+    assert_eq!(there(stage, "late").await, ["Secret"], "the report is right");
 
     let output = stage.vdoctl_alongside(&["configure", "-f", &file]).await;
     assert_eq!(output.code, 0, "{}", output.all());

@@ -69,7 +69,7 @@ async fn deploying_a_manifest(stage: &Stage) {
 /// vdoctl reports the location of mistakes in a manifest, and changes nothing.
 fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
     let manifest = stage.works(&["deploy", "-o", "yaml"]).out;
-    for (right, wrong, told, help) in [
+    for (right, wrong, error, help) in [
         ("  replicas: 2", "  replicsa: 2", "rejects Deployment", "no such field"),
         ("  replicas: 2", "  replicas: -2", "rejects Deployment", "greater than or equal to 0"),
         (
@@ -92,7 +92,7 @@ fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
         let output = stage.vdoctl(&["deploy", "--spec", "wrong.yaml"]);
         assert_eq!(output.code, 1, "{wrong}: {}", output.all());
         let flat = output.err.split_whitespace().collect::<Vec<_>>().join(" ");
-        for words in [told, help, "[wrong.yaml:"] {
+        for words in [error, help, "[wrong.yaml:"] {
             assert!(flat.contains(words), "{wrong}: {words}: {}", output.all());
         }
     }
@@ -215,7 +215,7 @@ async fn adopting(stage: &Stage) {
     let deployments = Api::<Deployment>::namespaced(stage.plane.client(), CSI);
     let before = deployments.get("vsphere-csi-controller").await.unwrap().metadata.uid;
     let output = stage.vdoctl(&["adopt"]);
-    assert_eq!(output.code, 2, "without a terminal, yes has to be said: {}", output.all());
+    assert_eq!(output.code, 2, "without a terminal, --yes is required: {}", output.all());
     assert_eq!(config(stage).await.spec.adoption, None, "so far nothing was changed");
 
     interrupted_at(stage, &["adopt"], "Adopt the drivers?").await;

@@ -16,10 +16,10 @@ use crate::stage::CommandOutput;
 
 /// A fake API server that handles deletions.
 #[derive(Clone, Default)]
-struct FakeApiServer(Arc<(Mutex<Seen>, Condvar)>);
+struct FakeApiServer(Arc<(Mutex<Deletions>, Condvar)>);
 
 #[derive(Default)]
-struct Seen {
+struct Deletions {
     tried: Vec<String>,
     deleted: Vec<String>,
     /// Rejects the deletion of paths with this suffix: in the dry run, or only in the real deletion.
@@ -118,7 +118,7 @@ impl FakeApiServer {
         (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success", "code": 200}))
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&mut Deletions) -> T) -> T {
         let seen = look(&mut self.0.0.lock().unwrap());
         self.0.1.notify_all();
         seen

@@ -44,7 +44,7 @@ fn every_command_has_a_transcript_of_its_help_its_errors_and_its_success() {
     let commands: Vec<&str> = listed.map(|l| l.split_whitespace().next().unwrap()).collect();
     assert!(commands.contains(&"support-bundle") && commands.len() > 15, "{commands:?}");
     let read = |path: &str| fs::read_to_string(format!("tests/cmd/{path}")).unwrap_or_default();
-    let (away, well) = (read("away.trycmd"), read("cluster/healthy.trycmd"));
+    let (unreachable, well) = (read("unreachable.trycmd"), read("cluster/healthy.trycmd"));
     // If VDO follows a VDOConfig, there is nothing to move.
     let well = well + &read("moving/moving.trycmd");
     let mut missing = Vec::new();
@@ -57,7 +57,7 @@ fn every_command_has_a_transcript_of_its_help_its_errors_and_its_success() {
         let there = [
             ("help", own.contains(&format!("{line} -h\n"))),
             ("error", fails(&own)),
-            ("error without a cluster", alone || fails(&away)),
+            ("error without a cluster", alone || fails(&unreachable)),
             ("success", works(&own) || !alone && works(&well)),
         ];
         missing.extend(there.iter().filter(|(_, is)| !is).map(|(what, _)| (command, *what)));
@@ -165,7 +165,7 @@ fn commands_that_change_or_find_something_have_a_transcript() {
 
 /// All read-only commands on a healthy cluster.
 pub(crate) async fn on_a_healthy_cluster(stage: &Stage) {
-    eventually("the account was looked at, and nothing else is told", 60, async || {
+    eventually("VDO checked the account and reports nothing else", 60, async || {
         let output = stage.vdoctl_alongside(&["status"]).await;
         let headline = output.out.lines().next().unwrap_or_default();
         if headline.ends_with("· 1 hint") { Ok(()) } else { Err(output.all()) }
@@ -179,7 +179,7 @@ pub(crate) async fn on_a_healthy_cluster(stage: &Stage) {
 /// All commands that show a problem.
 pub(crate) async fn on_a_degraded_cluster(stage: &Stage) {
     stage.hide_disk_ids(true).await;
-    eventually("the operator says so", 60, async || {
+    eventually("the operator reports it", 60, async || {
         let output = stage.vdoctl_alongside(&["status"]).await;
         let headline = output.out.lines().next().unwrap_or_default();
         if headline.ends_with("· 1 error, 1 hint") { Ok(()) } else { Err(output.all()) }

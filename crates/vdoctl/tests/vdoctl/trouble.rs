@@ -119,7 +119,7 @@ pub(crate) async fn configuring_with_a_slow_vcenter(stage: &Stage) {
     let plain = anstream::adapter::strip_str(&shown).to_string();
     assert_eq!(plain.matches("cannot be used").count(), 1, "{plain}");
     assert!(!plain.contains(PASSWORD), "{plain}");
-    assert_nothing_written(stage, "it said nothing").await;
+    assert_nothing_written(stage, "vCenter did not answer").await;
 
     proxy.reset();
     let output = stage.vdoctl_alongside(&line).await;

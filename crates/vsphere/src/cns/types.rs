@@ -109,7 +109,7 @@ data! {
         ips: String = "ips",
         /// `READ_WRITE`, `READ_ONLY`, `NO_ACCESS`.
         access: Option<String> = "permissions",
-        /// Whether root keeps its rights on the share.
+        /// Whether root keeps its permissions on the share.
         allow_root: Option<bool> = "allowRoot",
     }
 }

@@ -109,6 +109,6 @@ mod tests {
         assert!(matches!(apply(&mut tree, change("leave", "")), Ok(None)));
         let presence = tree.presence(&MoRef::new("VirtualMachine", "vm-1"));
         assert!(matches!(presence, Presence::Departed(d) if d.absence == Absence::Unreachable));
-        assert!(apply(&mut tree, change("leave", "")).is_ok(), "leaving twice is harmless");
+        assert!(apply(&mut tree, change("leave", "")).is_ok(), "a second leave is harmless");
     }
 }

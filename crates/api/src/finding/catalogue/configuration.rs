@@ -61,9 +61,9 @@ catalogue! {
     ELSEWHERE = "VDO-1009" {
         title: "VDO does not follow objects in this namespace",
         severity: Warning,
-        seen: "VDO runs in namespace {home} and follows its objects only there; {kind} {namespace}/{name} changes nothing",
+        seen: "VDO runs in namespace {operatornamespace} and follows its objects only there; {kind} {namespace}/{name} changes nothing",
         why: "The author of these objects decides where vCenter passwords are sent and which images run privileged on every node. Only people with write access to the operator's namespace may decide that. Running drivers keep running.",
-        remedy: ["vdoctl move --from {namespace} --name {name}   shows the VDOConfig and the VsphereCloudConfigs it names, then copies them to namespace {home}; it deletes nothing", "Or delete the object, if you do not need it"],
+        remedy: ["vdoctl move --from {namespace} --name {name}   shows the VDOConfig and the VsphereCloudConfigs it names, then copies them to namespace {operatornamespace}; it deletes nothing", "Or delete the object, if you do not need it"],
     }
     UNCONFIRMED_CONFIG = "VDO-1010" {
         title: "VDO waits for a confirmation before it follows this VDOConfig",

@@ -107,12 +107,12 @@ catalogue! {
     KUBELET_PATH_WRONG = "VDO-1612" {
         title: "The storage driver uses a wrong kubelet directory",
         severity: Error,
-        seen: "The driver uses {told}, where no kubelet has found it; on this platform the kubelet uses {actual}",
+        seen: "The driver uses {used}, where no kubelet has found it; on this platform the kubelet uses {actual}",
         why: "The kubelet does not find the driver, or the driver mounts volumes where pods do not see them: plugins_registry is not a directory, globalmount not pre-created.",
         remedy: [
             "On a node: ps -ef | grep kubelet   shows --root-dir; without this argument the directory is {actual}",
             "Set storageProvider.customKubeletPath to that directory",
-            "For a driver not managed by VDO: replace {told} in all six places of the DaemonSet vsphere-csi-node",
+            "For a driver not managed by VDO: replace {used} in all six places of the DaemonSet vsphere-csi-node",
         ],
     }
     POD_REFUSED = "VDO-1613" {
@@ -148,8 +148,8 @@ catalogue! {
         seen: "{lease}: last renewed {age} ago by {holder}",
         why: "Only the holder of the lease works, so this part of the driver is stopped.",
         remedy: [
-            "kubectl get pods --namespace {home} --output wide   shows whether a controller runs; {holder} names the last holder's pod or its node",
-            "kubectl logs --namespace {home} {workload} --all-containers --tail 100   shows whether it reaches the API server",
+            "kubectl get pods --namespace {drivernamespace} --output wide   shows whether a controller runs; {holder} names the last holder's pod or its node",
+            "kubectl logs --namespace {drivernamespace} {workload} --all-containers --tail 100   shows whether it reaches the API server",
         ],
     }
     TWO_DRIVERS = "VDO-1617" {

@@ -228,7 +228,7 @@ catalogue! {
         title: "The storage driver runs on a node that is not a vSphere VM",
         severity: Error,
         seen: "{node}: {reason}, and vsphere-csi-node is scheduled on it",
-        why: "The driver registers a machine that vCenter does not know. The storage driver's controller and syncer then exit, which stops storage for the whole cluster.",
+        why: "The driver registers a node that vCenter does not know. The storage driver's controller and syncer then exit, which stops storage for the whole cluster.",
         remedy: [
             "kubectl label node {node} vdo.vmware.com/vsphere=false   VDO then keeps the driver off the node; for a DaemonSet not managed by VDO, add a nodeAffinity with a label that only vSphere nodes have",
             "kubectl delete csinode {node}",

@@ -39,7 +39,7 @@ mod tests {
                 facts.storage_driver().config_secret =
                     Some(("vsphere-config-secret".into(), false)).into();
             },
-            |facts| facts.cluster.drivers.cloud = Known::unknown("VDO may not list DaemonSets"),
+            |facts| facts.cluster.drivers.cloud = Known::unknown("VDO cannot list DaemonSets"),
         );
     }
 }

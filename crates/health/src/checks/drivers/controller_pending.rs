@@ -65,7 +65,7 @@ mod tests {
                         .into(),
                 );
             },
-            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list pods"),
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO cannot list pods"),
         );
     }
 }

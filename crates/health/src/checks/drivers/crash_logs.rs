@@ -95,7 +95,7 @@ mod tests {
                 &[code],
                 |facts| crash_with(facts, cloud, line),
                 |facts| {
-                    facts.cluster.drivers.cloud = Known::unknown("VDO may not read logs");
+                    facts.cluster.drivers.cloud = Known::unknown("VDO cannot read logs");
                 },
             );
         }

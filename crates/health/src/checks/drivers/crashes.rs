@@ -59,7 +59,7 @@ mod tests {
             ];
         };
         shows(&CHECK, &["VDO-1604"], crash, |facts| {
-            facts.cluster.drivers.storage = Known::unknown("VDO may not list pods");
+            facts.cluster.drivers.storage = Known::unknown("VDO cannot list pods");
         });
         let mut facts = healthy();
         crash(&mut facts);

@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn a_missing_definition_is_reported() {
         shows(&CHECK, &["VDO-1605"], Shortcuts::no_crds, |facts| {
-            facts.cluster.drivers.storage = Known::unknown("VDO may not list them");
+            facts.cluster.drivers.storage = Known::unknown("VDO cannot list them");
         });
     }
 

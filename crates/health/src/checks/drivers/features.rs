@@ -49,7 +49,7 @@ mod tests {
             &CHECK,
             &["VDO-1609"],
             |facts| facts.storage_driver().features.get_mut().unwrap().clear(),
-            |facts| facts.storage_driver().features = Known::unknown("VDO may not read ConfigMaps"),
+            |facts| facts.storage_driver().features = Known::unknown("VDO cannot read ConfigMaps"),
         );
     }
 

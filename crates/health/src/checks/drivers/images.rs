@@ -91,7 +91,7 @@ mod tests {
                 let container = &mut facts.storage_driver().workloads[0].pods[0].containers[0];
                 container.image = "gcr.io/cloud-provider-vsphere/csi/release/driver:v3.2.0".into();
             },
-            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list pods"),
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO cannot list pods"),
         );
     }
 

@@ -29,7 +29,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     if used != actual.trim_end_matches('/') {
         let subject = Subject::kubernetes("DaemonSet", Some(&driver.namespace), "vsphere-csi-node");
         let hit = Hit::new(codes::KUBELET_PATH_WRONG, subject).driver(&driver.name);
-        sink.raise(hit.with("told", used).with("actual", actual));
+        sink.raise(hit.with("used", used).with("actual", actual));
     }
 }
 

@@ -46,7 +46,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 )
                 .with("lease", format!("{}/{}", lease.namespace, lease.name))
                 .with("namespace", &lease.namespace)
-                .with("home", &driver.namespace)
+                .with("drivernamespace", &driver.namespace)
                 .with("workload", workload)
                 .with("holder", &lease.holder)
                 .with("age", span(age))
@@ -93,7 +93,7 @@ mod tests {
                 let hour_ago = jiff::Timestamp::from_second(facts.now.as_second() - 3600).unwrap();
                 facts.cluster.leases.get_mut().unwrap()[0].renewed = hour_ago;
             },
-            |facts| facts.cluster.leases = Known::unknown("VDO may not read leases"),
+            |facts| facts.cluster.leases = Known::unknown("VDO cannot read leases"),
         );
     }
 }

@@ -84,7 +84,7 @@ mod tests {
                 let message = "pods \"vsphere-csi-node-x\" is forbidden: violates PodSecurity";
                 facts.storage_driver().workloads[1].refused = Some(message.into());
             },
-            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list DaemonSets"),
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO cannot list DaemonSets"),
         );
     }
 

@@ -40,7 +40,7 @@ mod tests {
             &CHECK,
             &["VDO-1615"],
             |facts| facts.wanted.storage.as_mut().unwrap().categories.clear(),
-            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list Deployments"),
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO cannot list Deployments"),
         );
     }
 

@@ -36,7 +36,7 @@ mod tests {
             |facts| {
                 facts.storage_driver().unsuitable = Some("made for Kubernetes 1.28 to 1.30".into());
             },
-            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list Deployments"),
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO cannot list Deployments"),
         );
     }
 }

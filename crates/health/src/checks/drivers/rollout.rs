@@ -94,7 +94,7 @@ mod tests {
             &CHECK,
             &["VDO-1621"],
             |facts| facts.storage_driver().workloads[1].ready -= 1,
-            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list DaemonSets"),
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO cannot list DaemonSets"),
         );
     }
 }

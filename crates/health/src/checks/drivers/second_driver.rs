@@ -32,7 +32,7 @@ mod tests {
             |facts| {
                 facts.cluster.drivers.others = vec!["kube-system/vsphere-csi-controller".into()];
             },
-            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list Deployments"),
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO cannot list Deployments"),
         );
     }
 }

@@ -70,7 +70,7 @@ mod tests {
                 let webhook = &mut facts.cluster.webhooks.get_mut().unwrap()[0];
                 webhook.certificate.get_mut().unwrap().expires = soon;
             },
-            |facts| facts.cluster.webhooks = Known::unknown("VDO may not list webhooks"),
+            |facts| facts.cluster.webhooks = Known::unknown("VDO cannot list webhooks"),
         );
     }
 

@@ -62,7 +62,7 @@ mod tests {
             &CHECK,
             &["VDO-1221"],
             |facts| facts.node("worker-1").csi = Known::Known(None),
-            |facts| facts.node("worker-1").csi = Known::unknown("VDO may not read CSINodes"),
+            |facts| facts.node("worker-1").csi = Known::unknown("VDO cannot read CSINodes"),
         );
     }
 

@@ -40,7 +40,7 @@ mod tests {
                 facts.vm("worker-1").disk_uuid = false.into();
                 facts.vm("worker-1").disk_uuid_set = false;
             },
-            |facts| facts.vm("worker-1").disk_uuid = Known::unknown("its settings may not be read"),
+            |facts| facts.vm("worker-1").disk_uuid = Known::unknown("its settings are unreadable"),
         );
     }
 

@@ -49,7 +49,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 "vCenter reports that its VM is off".to_owned()
             }
             Some(found) => format!("govc vm.power -off {}", quoted(&found.vm.path)),
-            None => "check the machine".to_owned(),
+            None => "check the node".to_owned(),
         };
         let count = handles.len();
         let mut hit = Hit::for_node(codes::NODE_HOLDS_VOLUMES, node)
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_dead_node_with_volumes_is_reported() {
         shows(&CHECK, &["VDO-1225"], power_cut, |facts| {
-            facts.storage.volumes = Known::unknown("VDO may not list PersistentVolumes");
+            facts.storage.volumes = Known::unknown("VDO cannot list PersistentVolumes");
         });
     }
 

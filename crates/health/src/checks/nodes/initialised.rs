@@ -57,7 +57,7 @@ mod tests {
             &CHECK,
             &["VDO-1216"],
             |facts| facts.node("worker-1").taints = vec![Node::UNINITIALIZED.into()],
-            |facts| facts.cluster.drivers.cloud = Known::unknown("VDO may not read DaemonSets"),
+            |facts| facts.cluster.drivers.cloud = Known::unknown("VDO cannot read DaemonSets"),
         );
     }
 

@@ -17,7 +17,7 @@ mod tests {
     fn nodes_that_cannot_be_listed_are_not_called_fine() {
         let mut facts = healthy();
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
-        facts.cluster.nodes = Known::unknown("VDO may not list nodes");
+        facts.cluster.nodes = Known::unknown("VDO cannot list nodes");
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
     }
 }

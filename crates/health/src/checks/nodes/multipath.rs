@@ -30,7 +30,7 @@ mod tests {
                 facts.node("worker-1").mount_failures = vec![event].into();
             },
             |facts| {
-                facts.node("worker-1").mount_failures = Known::unknown("VDO may not list events");
+                facts.node("worker-1").mount_failures = Known::unknown("VDO cannot list events");
             },
         );
     }

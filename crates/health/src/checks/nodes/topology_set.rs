@@ -32,7 +32,7 @@ mod tests {
                 facts.node("worker-1").topology_error =
                     Some("no connection to vCenter".into()).into();
             },
-            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not read Deployments"),
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO cannot read Deployments"),
         );
     }
 }

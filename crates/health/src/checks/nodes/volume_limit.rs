@@ -39,7 +39,7 @@ mod tests {
             &CHECK,
             &["VDO-1226"],
             |facts| facts.wanted.storage.as_mut().unwrap().volumes_per_node = Some(255),
-            |facts| facts.node("worker-1").csi = Known::unknown("VDO may not read CSINodes"),
+            |facts| facts.node("worker-1").csi = Known::unknown("VDO cannot read CSINodes"),
         );
     }
 

@@ -31,7 +31,7 @@ mod tests {
             &CHECK,
             &["VDO-1806"],
             |facts| facts.cluster.network.get_mut().unwrap().missing_on = vec!["worker-1".into()],
-            |facts| facts.cluster.network = Known::unknown("VDO may not list DaemonSets"),
+            |facts| facts.cluster.network = Known::unknown("VDO cannot list DaemonSets"),
         );
     }
 

@@ -39,7 +39,7 @@ mod tests {
         let openshift = facts.cluster.openshift.get_mut().unwrap().as_mut().unwrap();
         openshift.failure_domain_datacenters.push("vc-a.example.com/DC1".into());
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1807"]);
-        facts.cluster.openshift = Known::unknown("VDO may not read Infrastructures");
+        facts.cluster.openshift = Known::unknown("VDO cannot read Infrastructures");
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
     }
 

@@ -140,7 +140,7 @@ mod tests {
                 &[code],
                 |facts| without(facts, kind, name),
                 |facts| {
-                    facts.vcenter().grants = Known::unknown("the account may not ask");
+                    facts.vcenter().grants = Known::unknown("the account cannot ask");
                 },
             );
         }

@@ -57,7 +57,7 @@ mod tests {
                 let held = entity.privileges.get_mut().unwrap();
                 held.insert("VirtualMachine.Inventory.Delete".into());
             },
-            |facts| facts.vcenter().grants = Known::unknown("the account may not ask"),
+            |facts| facts.vcenter().grants = Known::unknown("the account cannot ask"),
         );
     }
 }

@@ -122,7 +122,7 @@ mod tests {
                 facts.storage.attachments = vec![attachment(false, message)].into();
                 let_go(facts);
             },
-            |facts| facts.storage.attachments = Known::unknown("VDO may not list them"),
+            |facts| facts.storage.attachments = Known::unknown("VDO cannot list them"),
         );
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let mut facts = healthy();
         let message = "failed to detach: volumeID \"volume-1\" not found in QueryVolume";
         facts.storage.attachments = vec![attachment(true, message)].into();
-        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"], "a machine still has the disk");
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"], "a VM still has the disk");
         let_go(&mut facts);
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1519"]);
         facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");

@@ -146,7 +146,7 @@ mod tests {
             &CHECK,
             &["VDO-1503"],
             |facts| set(facts, "datastoreurl", missing_slash),
-            |facts| facts.storage.classes = Known::unknown("VDO may not list StorageClasses"),
+            |facts| facts.storage.classes = Known::unknown("VDO cannot list StorageClasses"),
         );
         let mut facts = healthy();
         set(&mut facts, "datastoreurl", missing_slash);

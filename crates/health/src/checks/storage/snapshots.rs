@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_not_fine() {
         let mut facts = healthy();
-        facts.storage.snapshots = Known::unknown("VDO may not list VolumeSnapshotContents");
+        facts.storage.snapshots = Known::unknown("VDO cannot list VolumeSnapshotContents");
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
         let mut facts = healthy();
-        facts.storage.volumes = Known::unknown("VDO may not list PersistentVolumes");
+        facts.storage.volumes = Known::unknown("VDO cannot list PersistentVolumes");
         assert_eq!(codes_of(&CHECK, &facts), [""; 0], "volume_counts reports that it cannot tell");
     }
 }

@@ -33,7 +33,7 @@ mod tests {
             &CHECK,
             &["VDO-1707"],
             |facts| facts.wanted.cloud.as_mut().unwrap().region = None,
-            |facts| facts.wanted.read = Known::unknown("VDOConfigs may not be listed"),
+            |facts| facts.wanted.read = Known::unknown("VDO cannot list VDOConfigs"),
         );
         let mut facts = healthy();
         facts.wanted.cloud.as_mut().unwrap().region = None;

@@ -116,7 +116,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "8",
         "NoPermission on provisioning",
-        "the account may not read the hosts",
+        "the account cannot read the hosts",
         &["VDO-1404"],
         &["VDO-1527"],
         |facts| {

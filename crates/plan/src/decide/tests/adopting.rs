@@ -281,7 +281,7 @@ fn a_driver_by_any_chart_is_adopted_under_its_own_names_and_upgraded() {
         let newest = if shape.driver == Driver::Csi { NEWEST_CSI } else { "1.34.0" };
         assert_eq!(record.version.as_deref(), Some(newest), "{what}");
         let after: BTreeSet<ObjectId> = world.facts.workloads.keys().cloned().collect();
-        assert_eq!(after, before, "{what}: nothing beside it");
+        assert_eq!(after, before, "{what}: nothing next to it");
         let deleted = world.done.iter().filter(|done| done.starts_with("delete"));
         assert_eq!(deleted.count(), 0, "{what}");
         assert!(
@@ -386,7 +386,7 @@ fn what_the_go_vdo_left_is_taken_over_unasked_with_its_cluster_id_and_upgraded()
     assert_eq!(record.cluster_id.as_deref(), Some("vc.example.com"));
     assert_eq!(record.version.as_deref(), Some(NEWEST_CSI));
     assert_eq!(world.done.iter().filter(|done| done.starts_with("delete")).count(), 0);
-    assert_eq!(world.codes(), ["VDO-1907"], "and its danger is said");
+    assert_eq!(world.codes(), ["VDO-1907"], "and its danger is reported");
 }
 
 #[test]

@@ -84,8 +84,8 @@ fn a_release_that_does_not_become_healthy_is_taken_back_and_not_tried_again() {
     world.broken.push(NEWEST_CSI.into());
     pin(&mut world, NEWEST_CSI);
     world.settle();
-    assert_eq!(running(&world), Some(NEWEST_CSI), "patience is not over");
-    let wake = world.plan().wake.expect("it looks again when patience is over");
+    assert_eq!(running(&world), Some(NEWEST_CSI), "the timeout is not over");
+    let wake = world.plan().wake.expect("it looks again after the timeout");
     world.facts.now = wake;
     world.settle();
     assert_eq!(running(&world), Some("3.6.3"));
@@ -102,7 +102,7 @@ fn a_release_that_does_not_become_healthy_is_taken_back_and_not_tried_again() {
     world.broken.clear();
     world.desired(|_| {});
     world.settle();
-    assert_eq!(running(&world), Some(NEWEST_CSI), "somebody changed the wish");
+    assert_eq!(running(&world), Some(NEWEST_CSI), "somebody changed the spec");
     assert!(!world.codes().contains(&"VDO-1905".into()));
 }
 
@@ -317,7 +317,7 @@ fn who_keeps_changing_an_object_is_named_and_it_is_put_right_with_growing_pauses
         assert!(pause > before && pause <= SignedDuration::from_mins(30), "{pause}");
         before = pause;
         world.facts.now = plan.wake.unwrap();
-        assert!(matches!(world.driver(Driver::Csi).next, Next::Apply(_)), "then it is put right");
+        assert!(matches!(world.driver(Driver::Csi).next, Next::Apply(_)), "then VDO repairs it");
     }
 }
 
@@ -440,7 +440,7 @@ fn a_node_that_is_told_to_be_none_of_vsphere_holds_up_nothing_and_gets_no_storag
         let status = crate::status::status(&world.facts, &world.plan());
         api::condition::is_true(&status.conditions, "Ready")
     };
-    assert!(!ready(&world), "its machine is waited for");
+    assert!(!ready(&world), "VDO waits for its VM");
     world.facts.cluster.nodes[1].told_foreign = true;
     assert!(ready(&world), "{:#?}", world.plan());
     let set = sets.iter().find(|o| o.kind() == "DaemonSet").unwrap();

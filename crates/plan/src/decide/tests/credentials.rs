@@ -48,7 +48,7 @@ fn troubles() -> Vec<Trouble> {
             world.vcenter().spec.datacenters = serde_json::from_value(json!(["none"])).unwrap();
             world.vcenter().state = away(false);
         }),
-        ("a vCenter that goes away right after the login", |world| {
+        ("a vCenter that disconnects right after the login", |world| {
             world.vcenter().state = away(true);
         }),
         ("zones that no node has", |world| {
@@ -133,7 +133,7 @@ fn each_vcenters_password_travels_by_itself() {
         world.pass(SignedDuration::from_hours(1));
         world.rotate("vc", NEW);
         world.settle();
-        assert_told(&world, "the other is away");
+        assert_told(&world, "the other is unreachable");
         for driver in BOTH {
             assert!(world.has_password(driver, "of the other"), "it keeps what it has");
         }
@@ -388,7 +388,7 @@ fn a_release_that_was_rolled_back_is_tried_again_only_when_its_own_entry_changes
     Arc::make_mut(&mut world.facts.catalog).releases.remove(other);
     world.settle();
     let applied = world.done.iter().any(|done| done.starts_with("apply"));
-    assert!(!applied, "nothing is said of this release: {:?}", world.done);
+    assert!(!applied, "this release is unchanged: {:?}", world.done);
     // The catalog lacks the release for a while, as when VDO loses a fetched catalog. VDO does not forget the
     // rejection.
     let full = world.facts.catalog.clone();

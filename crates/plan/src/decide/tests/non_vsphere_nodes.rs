@@ -27,14 +27,14 @@ fn a_node_of_another_cloud_is_left_out_where_there_is_no_doubt() {
     assert_eq!(words(&world), [("node-2".to_owned(), true)]);
 
     let doubts: [(&str, Doubt); 8] = [
-        ("its machine is in a vCenter", |world| {
+        ("its VM is in a vCenter", |world| {
             world.facts.cluster.nodes[1].vm = found_by("vmware-system-vdo/vc");
         }),
         ("not every vCenter answered", |world| {
-            world.facts.cluster.nodes[1].vm = NodeVm::Unknown("away".into());
+            world.facts.cluster.nodes[1].vm = NodeVm::Unknown("down".into());
         }),
         ("a vCenter is not verified", |world| world.vcenter().state = away(true)),
-        ("no node has a machine: it is looked in the wrong place", |world| {
+        ("no node has a VM: VDO looks in the wrong place", |world| {
             for node in &mut world.facts.cluster.nodes {
                 node.vm = NodeVm::Missing;
             }
@@ -68,7 +68,7 @@ fn what_was_said_of_a_node_is_taken_back_only_by_whoever_said_it() {
     let mut world = World::installed();
     let node = &mut world.facts.cluster.nodes[1];
     (node.said, node.told_foreign) = (Some("false".into()), true);
-    assert_eq!(words(&world), [], "an admin said so");
+    assert_eq!(words(&world), [], "an admin decided so");
     world.facts.cluster.nodes[1].left_out = true;
     assert_eq!(words(&world), [("node-2".to_owned(), false)]);
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;

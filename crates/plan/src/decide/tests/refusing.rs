@@ -231,7 +231,7 @@ fn rolled(world: &World) -> bool {
 fn the_cloud_controller_is_not_rolled_while_the_machine_of_a_node_is_missing_or_unknown() {
     let vms = [
         NodeVm::Missing,
-        NodeVm::Unknown("vc is away".into()),
+        NodeVm::Unknown("vc is down".into()),
         // A VM that VDO finds, but only with a user that the cloud controller does not use.
         found_by("vmware-system-vdo/other"),
         found_by("elsewhere/vc"),

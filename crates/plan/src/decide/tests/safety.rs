@@ -40,7 +40,7 @@ fn what_somebody_deleted_is_put_back_though_vcenter_is_away() {
     world.settle();
     let done = world.done.join(", ");
     assert!(done.contains("apply Deployment vsphere-csi-controller"), "{done}");
-    assert!(!done.contains("Secret"), "nothing is told that is not proven: {done}");
+    assert!(!done.contains("Secret"), "no driver gets unproven settings: {done}");
     // VDO waits if the spec asks for more than that.
     world.done.clear();
     world.desired(|config| {

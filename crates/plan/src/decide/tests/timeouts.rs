@@ -72,7 +72,7 @@ fn another_wish_in_between_does_not_switch_the_way_back_off() {
         storage.storage_classes = serde_json::from_value(classes).unwrap();
     });
     world.settle();
-    assert_eq!(running(&world), Some(NEWEST_CSI), "patience is not over");
+    assert_eq!(running(&world), Some(NEWEST_CSI), "the timeout is not over");
     world.facts.now = world.plan().wake.expect("it looks again");
     world.settle();
     assert_eq!(running(&world), Some(BEFORE));

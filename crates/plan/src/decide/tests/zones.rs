@@ -41,7 +41,7 @@ fn zones_are_switched_on_when_every_node_has_one_and_until_then_nothing_changes(
     world.facts.health.findings.clear();
     world.facts.health.unplaced = ["node-1".to_owned(), "node-2".to_owned()].into();
     world.settle();
-    assert_eq!(world.done, Vec::<String>::new(), "where two nodes are cannot be told");
+    assert_eq!(world.done, Vec::<String>::new(), "the zones of two nodes are unknown");
     let why = world.driver(Driver::Csi).steps.last().unwrap().message.clone().unwrap();
     assert!(why.contains("VDO-1404") && why.contains("node-1 and 1 more"), "{why}");
 

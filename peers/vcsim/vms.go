@@ -74,8 +74,8 @@ func (s *Sim) poolOf(p *places, h *simulator.HostSystem, name string) (*simulato
 	return pool, nil
 }
 
-// addMachine registers a VM directly: no task, no event. v must be complete (withDefaults).
-func (s *Sim) addMachine(p *places, v VM) (*simulator.VirtualMachine, error) {
+// registerVM registers a VM directly: no task, no event. v must be complete (withDefaults).
+func (s *Sim) registerVM(p *places, v VM) (*simulator.VirtualMachine, error) {
 	host, ds := p.hosts[v.Host], p.stores[v.Datastore]
 	if host == nil {
 		return nil, fmt.Errorf("host: no host named %q", v.Host)
@@ -105,7 +105,7 @@ func (s *Sim) addMachine(p *places, v VM) (*simulator.VirtualMachine, error) {
 	s.setControllers(vm, *v.SCSI)
 	s.addSystemDisk(vm, ds, dir)
 	s.setNICs(vm, p, *v.NICs)
-	s.setMachine(vm, v)
+	s.setVM(vm, v)
 	s.place(vm, host, pool)
 	s.locked(ds, func() { ds.Vm = append(ds.Vm, vm.Self) })
 
@@ -143,8 +143,8 @@ func (s *Sim) blank(vm *simulator.VirtualMachine, dir, name string) {
 	vm.Summary.Config.VmPathName = vm.Config.Files.VmPathName
 }
 
-// setMachine writes name, identity, size and settings, in every property that has them.
-func (s *Sim) setMachine(vm *simulator.VirtualMachine, v VM) {
+// setVM writes name, identity, size and settings, in every property that has them.
+func (s *Sim) setVM(vm *simulator.VirtualMachine, v VM) {
 	c, sum := vm.Config, &vm.Summary.Config
 	vm.Name, c.Name, sum.Name = v.Name, v.Name, v.Name
 	c.Uuid, sum.Uuid = v.UUID, v.UUID

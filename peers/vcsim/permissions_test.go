@@ -121,9 +121,9 @@ func TestALostPermissionLeavesAWaitingFilterAndComesBack(t *testing.T) {
 	p.lever("POST", "/permissions", record{"principal": op, "role": "ReadOnly", "entity": "/DC0/host/C0"})
 	w.until("what the cluster's pools give", func() bool { return len(w.objects) == 3 })
 	p.lever("POST", "/permissions", record{"principal": op, "role": "View", "entity": "/DC0/host/C0"})
-	before := len(w.told)
+	before := len(w.updates)
 	w.until("properties that may no longer be read", func() bool {
-		for _, u := range w.told[before:] {
+		for _, u := range w.updates[before:] {
 			if len(u.MissingSet) == 1 && u.MissingSet[0].Path == "runtime.powerState" {
 				return true
 			}
