@@ -27,7 +27,7 @@ images: prerequisites ## Build the container images for amd64 and arm64, without
 push: images ## Push the images: REGISTRY=registry.example.com/vdo
 	@scripts/push "$(REGISTRY)"
 
-# The images that the tests on real nodes run: for this machine, and not optimised.
+# The images that the tests on real nodes run: for this computer, and not optimised.
 test-images: prerequisites
 	@scripts/images --test
 

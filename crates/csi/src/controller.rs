@@ -59,7 +59,7 @@ const TASK_TIMEOUT: Duration = Duration::from_secs(290);
 /// How many mutating calls run at the same time; further ones wait.
 const MAX_OPERATIONS: usize = 512;
 
-/// What the service needs of the configuration.
+/// The part of the configuration that the service uses.
 #[derive(Clone, Debug)]
 pub struct ControllerSettings {
     pub categories: Vec<Category>,

@@ -56,7 +56,7 @@ pub struct SiteDatastore {
 }
 
 impl Site {
-    pub fn of(
+    pub fn new(
         connection: &Connection,
         tags: &TagTable,
         categories: &[Category],
@@ -95,14 +95,14 @@ impl Site {
         Self { vcenter, hosts, datastores }
     }
 
-    /// Like [`Site::of`], with the privileges of the driver's user on the datastores.
+    /// Like [`Site::new`], with the privileges of the driver's user on the datastores.
     pub async fn with_privileges(
         connection: &Connection,
         tags: &TagTable,
         categories: &[Category],
         nodes: &BTreeSet<BiosUuid>,
     ) -> Result<Self, vsphere::Error> {
-        let mut site = Self::of(connection, tags, categories, nodes);
+        let mut site = Self::new(connection, tags, categories, nodes);
         let all: Vec<MoRef> = site.datastores.iter().map(|d| d.reference.clone()).collect();
         let writable = connection.writable_datastores.among(&all).await?;
         for datastore in &mut site.datastores {

@@ -28,7 +28,7 @@ pub use self::{
 };
 use crate::{configuration::VcenterSettings, metrics::Metrics};
 
-/// What all vCenters share.
+/// The settings that all vCenters share.
 #[derive(Clone, Debug)]
 pub struct SharedSettings {
     /// The id of this cluster in CNS.

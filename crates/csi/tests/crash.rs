@@ -199,7 +199,7 @@ async fn a_second_controller_does_not_repeat_what_the_first_one_did() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_controller_that_is_told_to_stop_finishes_what_it_began() {
+async fn a_controller_that_must_stop_finishes_what_it_began() {
     let site = Site::start().await;
     let process = site.controller("stopped").await;
     let slow = Fault::on("CnsCreateVolume").task_takes(Duration::from_secs(3)).times(1);

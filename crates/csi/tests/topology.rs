@@ -102,8 +102,8 @@ async fn volumes_are_created_in_the_vcenter_of_their_zone() {
             ..Default::default()
         };
         let (own, other) = if at == "zone-1" { (1, 2) } else { (2, 1) };
-        let away = service.controller_publish_volume(Request::new(publish(other))).await;
-        assert_eq!(away.unwrap_err().code(), Code::FailedPrecondition);
+        let unreachable = service.controller_publish_volume(Request::new(publish(other))).await;
+        assert_eq!(unreachable.unwrap_err().code(), Code::FailedPrecondition);
         service.controller_publish_volume(Request::new(publish(own))).await.unwrap();
     }
     let listed = service.list_volumes(Request::new(ListVolumesRequest::default())).await.unwrap();

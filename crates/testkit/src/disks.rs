@@ -1,4 +1,4 @@
-//! Disks of VMs as real block devices on this machine.
+//! Disks of VMs as real block devices on this computer.
 //!
 //! ```text
 //!   simulator: CnsAttachVolume ──► socket ──► Disks ──► sparse file ──► loop device

@@ -1,4 +1,4 @@
-//! What the driver can do, and which access modes volumes have.
+//! The capabilities of the driver and the access modes of volumes.
 
 use std::collections::HashMap;
 

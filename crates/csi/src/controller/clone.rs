@@ -22,7 +22,7 @@ pub(super) fn is_temporary(description: Option<&str>) -> bool {
     description.is_some_and(|text| text.starts_with("clone-"))
 }
 
-/// What a new volume is created from. A clone makes a snapshot of its source first.
+/// The source of a new volume. A clone makes a snapshot of its source first.
 pub(super) async fn source(
     connection: &Connection,
     source: &Source,

@@ -367,7 +367,7 @@ fn respond(
         Vec::new()
     } else {
         let (tags, nodes) = (connection.tags(), driver.nodes.get());
-        let site = Site::of(connection, &tags, &settings.categories, &nodes);
+        let site = Site::new(connection, &tags, &settings.categories, &nodes);
         let datastore = site.datastore_at(&volume.datastore_url);
         let segments = datastore.map(|d| site.segments_with(d)).unwrap_or_default();
         segments.into_iter().map(|s| Topology { segments: s.into_iter().collect() }).collect()

@@ -30,7 +30,7 @@ pub(super) async fn plan(
 ) -> Result<(Connection, CreateSpec), CreateError> {
     let name = &wanted.name;
     let (connection, datastores, mib) = if let Some(source) = &wanted.source {
-        beside_source(driver, wanted, source).await?
+        next_to_source(driver, wanted, source).await?
     } else {
         let (connection, datastores) = place(driver, wanted).await?;
         (connection, datastores, wanted.size_mib)
@@ -56,7 +56,7 @@ pub(super) async fn plan(
 }
 
 /// The datastore of the source: CNS copies within a datastore. The copy has the size of its source and grows afterwards.
-async fn beside_source(
+async fn next_to_source(
     driver: &Driver,
     wanted: &WantedVolume,
     source: &Source,

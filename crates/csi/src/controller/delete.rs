@@ -75,7 +75,7 @@ pub(super) async fn delete(
 }
 
 async fn require_no_snapshots(connection: &Connection, volume: &str) -> Result<(), DeleteError> {
-    let snapshots = match connection.snapshots.of(volume).await {
+    let snapshots = match connection.snapshots.list(volume).await {
         Ok(snapshots) => snapshots,
         // This vCenter is too old to have snapshots.
         Err(Refused::Call(vsphere::Error::Unsupported { .. })) => return Ok(()),

@@ -11,7 +11,7 @@ use crate::{
     vcenters::DATASTORE_PRIVILEGE,
 };
 
-/// What a volume needs.
+/// The needs of a volume.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Need<'a> {
     /// The acceptable segments, best first. Any if empty.
@@ -238,9 +238,13 @@ mod tests {
     #[test]
     fn without_topology_a_datastore_must_be_on_the_hosts_of_all_nodes() {
         assert_eq!(placed(site(), &Need::default()).as_deref(), Ok("all"));
-        let mut away = site();
-        away.hosts[2].has_node = false;
-        assert_eq!(placed(away, &Need::default()).as_deref(), Ok("zone-a all"), "most space first");
+        let mut unreachable = site();
+        unreachable.hosts[2].has_node = false;
+        assert_eq!(
+            placed(unreachable, &Need::default()).as_deref(),
+            Ok("zone-a all"),
+            "most space first"
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::proto::csi::{
     controller_service_capability::rpc::Type as Rpc,
 };
 
-/// What a VolumeAttachment asks for.
+/// The request of a VolumeAttachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Nothing,

@@ -38,7 +38,7 @@ pub struct Space {
     pub largest: Option<Bytes>,
 }
 
-/// What to write.
+/// A write that is due.
 #[derive(Debug)]
 pub enum Write {
     Create(Space),

@@ -21,7 +21,7 @@ use super::{
 
 const PAGE: u32 = 500;
 
-/// What a change of an object means for the loops.
+/// A change of an object that concerns the loops.
 #[derive(Clone, Debug)]
 pub enum Change {
     Claim(Arc<Claim>),

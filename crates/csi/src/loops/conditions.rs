@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_of_others_stay_and_times_of_known_ones_too() {
+    fn conditions_with_other_managers_and_known_times_are_kept() {
         let (then, now) = (
             jiff::Timestamp::UNIX_EPOCH,
             jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(60),

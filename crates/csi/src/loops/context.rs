@@ -1,4 +1,4 @@
-//! What all loops share.
+//! The parts that all loops share.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -49,7 +49,7 @@ pub struct ObjectReference {
 }
 
 impl ObjectReference {
-    pub fn of<K: Resource<DynamicType: Default>>(object: &K) -> Self {
+    pub fn to<K: Resource<DynamicType: Default>>(object: &K) -> Self {
         Self {
             api_version: K::api_version(&K::DynamicType::default()).into_owned(),
             kind: K::kind(&K::DynamicType::default()).into_owned(),

@@ -209,7 +209,7 @@ fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeD
 }
 
 impl CsiNode {
-    /// What the driver registered on this node.
+    /// The driver as registered on this node.
     pub fn driver(&self, name: &str) -> Option<&NodeDriver> {
         self.spec.drivers.iter().find(|driver| driver.name == name)
     }

@@ -273,7 +273,7 @@ impl Modifier {
     }
 
     fn event(&self, claim: &Claim, is_warning: bool, reason: &'static str, text: String) {
-        let (events, object) = (&self.context.events, ObjectReference::of(claim));
+        let (events, object) = (&self.context.events, ObjectReference::to(claim));
         if is_warning {
             events.warning(object, Source::Resizer, reason, text);
         } else {

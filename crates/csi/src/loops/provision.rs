@@ -351,7 +351,7 @@ impl Provisioner {
     }
 
     fn report(&self, claim: &Claim, is_warning: bool, reason: &'static str, text: String) {
-        let object = ObjectReference::of(claim);
+        let object = ObjectReference::to(claim);
         if is_warning {
             self.context.events.warning(object, Source::Provisioner, reason, text);
         } else {

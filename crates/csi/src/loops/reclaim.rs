@@ -1,4 +1,4 @@
-//! The reclaim loop: volumes whose claim is gone are deleted, if their PersistentVolume says so.
+//! The reclaim loop: volumes whose claim is gone are deleted, if the reclaim policy of their PersistentVolume is Delete.
 //!
 //! It also keeps the finalizers of PersistentVolumes: the provisioner's, which keeps an object until its volume is
 //! deleted, and the attacher's, which keeps it until it is detached from every node.
@@ -163,7 +163,7 @@ impl Reclaimer {
     }
 
     fn failed(&self, volume: &Volume, reason: String) -> Next {
-        let object = ObjectReference::of(volume);
+        let object = ObjectReference::to(volume);
         self.context.events.warning(object, Source::Provisioner, "VolumeFailedDelete", reason);
         Next::Retry
     }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_others_are_left_alone() {
+    fn volumes_of_other_drivers_are_left_alone() {
         let mut other_driver = volume("Delete", "Released", OURS, false);
         other_driver.spec.csi.as_mut().unwrap().driver = "other".into();
         assert_eq!(step(&other_driver, None, DRIVER), Step::Nothing);

@@ -185,7 +185,7 @@ impl Resizer {
             };
         }
         let text = format!("External resizer is resizing volume {}", volume.name());
-        self.context.events.normal(ObjectReference::of(&claim), Source::Resizer, "Resizing", text);
+        self.context.events.normal(ObjectReference::to(&claim), Source::Resizer, "Resizing", text);
         match self.expand(volume, target).await {
             Ok(answer) => self.finish(&claim, volume, &answer).await,
             Err(status) => self.report(&claim, volume, target, &status).await,
@@ -250,7 +250,7 @@ impl Resizer {
         } else {
             ("VolumeResizeSuccessful", "Resize volume succeeded")
         };
-        let object = ObjectReference::of(claim);
+        let object = ObjectReference::to(claim);
         self.context.events.normal(object, Source::Resizer, reason, text.into());
         // The user can have requested more while this size was being made.
         let is_enough = claim.spec.resources.requests.storage <= Some(size);
@@ -259,7 +259,7 @@ impl Resizer {
 
     async fn report(&self, claim: &Claim, volume: &Volume, target: Bytes, status: &Status) -> Next {
         let text = format!("resize volume \"{}\" failed: {}", volume.name(), status.message());
-        let object = ObjectReference::of(claim);
+        let object = ObjectReference::to(claim);
         self.context.events.warning(object, Source::Resizer, "VolumeResizeFailed", text);
         if !is_final(status.code()) {
             return Next::Retry;

@@ -259,7 +259,7 @@ impl Snapshotter {
             ),
             _ => ("SnapshotCreationFailed", format!("Failed to create snapshot: {message}")),
         };
-        let object = ObjectReference::of(content);
+        let object = ObjectReference::to(content);
         self.context.events.warning(object, Source::Snapshotter, reason, text.clone());
         let known = content.status.as_ref().and_then(|status| status.error.as_ref());
         let shown = known.is_some_and(|known| known.message.as_deref() == Some(&text));

@@ -247,7 +247,7 @@ pub fn remove_finalizers(finalizers: &[&str]) -> Value {
     json!({"metadata": {"$deleteFromPrimitiveList/finalizers": finalizers}})
 }
 
-/// What to do after a failed write.
+/// The next step after a failed write.
 pub fn after_failure(error: &kube::Error) -> Next {
     match error {
         kube::Error::Api(status) if status.code == 409 => Next::Conflict,

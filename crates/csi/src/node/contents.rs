@@ -39,7 +39,7 @@ pub enum ContentsError {
     Device { path: PathBuf, source: DeviceError },
 }
 
-/// What a disk carries.
+/// The contents of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// Nothing: it can be formatted.
@@ -60,7 +60,7 @@ pub async fn probe(
     tools: &Tools,
 ) -> Result<Contents, ContentsError> {
     let path = device.path.clone();
-    let marks = Marks::of(device, uuid).context(DeviceSnafu { path: &path })?;
+    let marks = Marks::read(device, uuid).context(DeviceSnafu { path: &path })?;
     let size = device.size().context(DeviceSnafu { path: &path })?;
     let looking = {
         let path = path.clone();

@@ -177,7 +177,7 @@ impl FileSystems {
         again: bool,
     ) -> Result<(), FileSystemError> {
         let shown = device.path.display().to_string();
-        let marks = Marks::of(device, uuid).context(SizeSnafu)?;
+        let marks = Marks::read(device, uuid).context(SizeSnafu)?;
         let all = marks.clone();
         self.mark(&shown, move || all.write()).await?;
         tracing::info!(device = shown, file_system = kind.name(), "formatting an empty disk");
@@ -241,7 +241,7 @@ impl FileSystems {
         device: &Device,
         uuid: &DiskUuid,
     ) -> Result<(), FileSystemError> {
-        let marks = Marks::of(device, uuid).context(SizeSnafu)?;
+        let marks = Marks::read(device, uuid).context(SizeSnafu)?;
         self.mark(&device.path.display().to_string(), move || marks.erase()).await
     }
 

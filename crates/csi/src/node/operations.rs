@@ -47,7 +47,7 @@ impl Operations {
 
     /// Runs `operation` on a volume, `Aborted` if another one is in progress on it.
     ///
-    /// If the caller goes away, the operation goes on: mkfs must not be killed because a deadline of the kubelet has
+    /// If the caller disconnects, the operation goes on: mkfs must not be killed because a deadline of the kubelet has
     /// passed. The next call then finds its result.
     pub async fn run<T: Send + 'static>(
         &self,
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_operation_ends_although_its_caller_went_away() {
+    async fn an_operation_ends_although_its_caller_disconnected() {
         let operations = Operations::new(Arc::default());
         let (done, ended) = oneshot::channel();
         {

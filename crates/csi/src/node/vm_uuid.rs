@@ -11,7 +11,7 @@ pub enum VmUuidError {
     #[snafu(display("cannot read the serial number of this VM from {}: mount the host's /sys into the pod", path.display()))]
     Read { path: PathBuf, source: std::io::Error },
     #[snafu(display(
-        "the serial number of this machine, `{serial}`, does not have the form `VMware-42 1a …`: this node is not a vSphere VM"
+        "the serial number of this computer, `{serial}`, does not have the form `VMware-42 1a …`: this node is not a vSphere VM"
     ))]
     NotVmware { serial: String },
 }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn another_machine_is_not_a_vsphere_vm() {
+    fn another_computer_is_not_a_vsphere_vm() {
         for serial in ["", "0", "VMware-42", "QEMU-56 4d 39 5e d8 07 e1 8a-cb 25 b7 9f 65 eb 2b 9f"]
         {
             let error = from_serial(serial).unwrap_err().to_string();

@@ -108,7 +108,7 @@ pub struct KubernetesRecords {
 struct Cache {
     /// By the name of the object.
     watched: HashMap<String, Operation>,
-    /// What this process wrote last, until the watch delivers it: the operation, `None` if removed.
+    /// The last write of this process, until the watch delivers it: the operation, `None` if removed.
     written: HashMap<String, (Instant, Option<Operation>)>,
     /// The last known resource version of each object.
     versions: HashMap<String, String>,

@@ -47,7 +47,7 @@ impl SnapshotQueue {
     }
 
     /// The snapshots that the volume has at the time of the call or later. None if the volume does not exist.
-    pub async fn of(&self, volume: &str) -> Outcome {
+    pub async fn list(&self, volume: &str) -> Outcome {
         let (answer, mut answered) = oneshot::channel();
         self.waiting().push((volume.to_owned(), answer));
         let _turn = self.turn.lock().await;

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use vsphere::{Client, Error, MoRef};
 
-/// What CNS needs on a datastore.
+/// The privileges that CNS needs on a datastore.
 pub const PRIVILEGE: &str = "Datastore.FileManagement";
 /// Upstream too checks every five minutes.
 const FRESH_FOR: Duration = Duration::from_mins(5);

@@ -85,7 +85,7 @@ async fn a_former_leader_writes_nothing() {
         if mandate.holds() { Err("still leading") } else { Ok(()) }
     })
     .await;
-    // The former leader still watches: it is not told to stop.
+    // The former leader still watches: it does not know that it lost the lease.
     stage.claim("after", "immediate").await;
     stage.until_event("after", "ExternalProvisioning").await;
     let calls = stage.driver.calls("create");

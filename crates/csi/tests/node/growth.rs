@@ -15,7 +15,7 @@ async fn total(node: &TestNode, volume: &Volume) -> u64 {
 #[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_mounted_volume_grows() {
     let node = TestNode::start().await;
-    // ext4 grows online only with CAP_SYS_RESOURCE, which this kind of machine does not have: see the next test.
+    // ext4 grows online only with CAP_SYS_RESOURCE, which this kind of computer does not have: see the next test.
     for file_system in ["xfs", "btrfs"] {
         let volume = Volume::with(file_system);
         node.attach(&volume);

@@ -1,4 +1,4 @@
-//! What the kubelet asks before it mounts anything.
+//! The questions of the kubelet before it mounts anything.
 
 use csi::proto::{
     csi::{
@@ -46,7 +46,7 @@ async fn the_kubelet_registers_the_driver() {
     std::fs::remove_file(&socket).unwrap();
     eventually("the socket is back", 30, async || socket.exists().then_some(()).ok_or("gone"))
         .await;
-    // A plugin that ends takes its sockets away.
+    // A plugin that ends removes its sockets.
     node.plugin().signal(Signal::TERM);
     let status = node.plugin().wait(30).await.unwrap();
     assert!(status.success(), "{status}: {}", node.plugin().tail());

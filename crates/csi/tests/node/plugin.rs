@@ -218,14 +218,14 @@ impl Volume {
     /// With a file system; empty for the default.
     pub(crate) fn with(file_system: &str) -> Self {
         let mount = MountVolume { fs_type: file_system.to_owned(), ..MountVolume::default() };
-        Self::of(AccessType::Mount(mount))
+        Self::with_access(AccessType::Mount(mount))
     }
 
     pub(crate) fn block() -> Self {
-        Self::of(AccessType::Block(BlockVolume {}))
+        Self::with_access(AccessType::Block(BlockVolume {}))
     }
 
-    fn of(access: AccessType) -> Self {
+    fn with_access(access: AccessType) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mode = AccessMode { mode: Mode::SingleNodeMultiWriter.into() };
         let capability = VolumeCapability { access_mode: Some(mode), access_type: Some(access) };

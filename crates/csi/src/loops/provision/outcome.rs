@@ -1,4 +1,4 @@
-//! What an answer to CreateVolume means for the claim.
+//! Decides by the answer to CreateVolume how the claim goes on.
 
 use tonic::{Code, Status};
 

@@ -9,7 +9,7 @@ use crate::loops::{
     names::RESERVED_PREFIX,
 };
 
-/// What a class with these parameters means for a claim.
+/// The parameters of a class, read for one claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parameters {
     /// The parameters for the driver.

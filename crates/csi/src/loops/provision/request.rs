@@ -49,7 +49,7 @@ pub struct Draft {
     pub request: CreateVolumeRequest,
 }
 
-/// What a volume needs beyond its claim and class.
+/// The needs of a volume beyond its claim and class.
 #[derive(Clone, Debug, Default)]
 pub struct Requirements {
     pub topology: Option<TopologyRequirement>,

@@ -41,7 +41,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    pub fn of(device: &Device, uuid: &DiskUuid) -> Result<Self, DeviceError> {
+    pub fn read(device: &Device, uuid: &DiskUuid) -> Result<Self, DeviceError> {
         Ok(Self::on(&device.path, device.size()?, uuid))
     }
 

@@ -25,7 +25,7 @@ fn marks(path: &Path) -> Marks {
     let uuid = DiskUuid::parse("6000c298595bf4575739e9105b2c0c2d").unwrap();
     let device =
         Device { path: path.to_owned(), number: crate::node::device::DeviceNumber::new(7, 0) };
-    Marks::of(&device, &uuid).unwrap()
+    Marks::read(&device, &uuid).unwrap()
 }
 
 fn assessed(bytes: &[(u64, &[u8])]) -> Contents {

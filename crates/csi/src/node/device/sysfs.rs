@@ -1,4 +1,4 @@
-//! What the kernel tells about block devices in `/sys`.
+//! The kernel's description of block devices in `/sys`.
 
 use std::path::{Path, PathBuf};
 

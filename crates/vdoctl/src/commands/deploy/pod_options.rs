@@ -30,7 +30,7 @@ pub(crate) struct PodOptions {
     /// You can repeat the flag.
     #[arg(long = "tolerate", value_name = "KEY")]
     tolerated: Vec<String>,
-    /// What the operator logs: a level, or levels by module as in info,vsphere=debug.
+    /// Log level of the operator: one level, or levels by module as in info,vsphere=debug.
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 }
