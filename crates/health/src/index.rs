@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_in_the_other_byte_order_is_the_same_machine() {
+    fn a_uuid_in_the_other_byte_order_is_the_same_vm() {
         let uuid = "56492e42-22ad-3911-6d72-59cc8f26bc90";
         let other = "422e4956-ad22-1139-6d72-59cc8f26bc90";
         assert_eq!(swapped(uuid).as_deref(), Some(other));

@@ -117,7 +117,7 @@ impl Error {
 
     /// Whether the operator itself lacks a permission, for example because somebody deleted the namespace of
     /// a driver and the Roles in it.
-    pub fn is_for_lack_of_rights(&self) -> bool {
+    pub fn lacks_a_permission(&self) -> bool {
         let (Self::Apply { source, .. }
         | Self::Delete { source, .. }
         | Self::Record { source, .. }) = self
@@ -131,7 +131,7 @@ impl Error {
 
     /// Whether an object would grant permissions that the operator does not hold. This happens when the
     /// release comes from a catalog that is newer than the permissions of this operator.
-    pub fn is_for_lack_of_held_rights(&self) -> bool {
+    pub fn lacks_a_permission_to_grant(&self) -> bool {
         matches!(self, Self::Apply { source, .. } if matches!(&**source, kube::Error::Api(status)
             if status.code == 403 && status.message.contains("RBAC permissions not currently held")))
     }

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_never_seen_as_it_was_applied_is_applied_with_growing_pauses_and_told() {
+    async fn an_object_that_never_stays_as_applied_is_reported_and_applied_with_growing_pauses() {
         let applied = Applied::default();
         let object = |digest: &str| {
             let annotations = serde_json::json!({names::DIGEST: digest});

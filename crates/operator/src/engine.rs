@@ -53,12 +53,12 @@ const VERSION_AGE: Duration = Duration::from_mins(1);
 const QUESTIONS: u32 = 10;
 
 /// Reported if the operator lacks the permission to write an object.
-const LACK_OF_RIGHTS: &str = "the operator lacks the permission to write this object. Run vdoctl deploy: it \
+const CANNOT_WRITE: &str = "the operator lacks the permission to write this object. Run vdoctl deploy: it \
      restores the operator's permissions and adds the names that only this cluster uses, such as those of \
      spec.images.pullSecrets. install.yaml restores them for the usual names";
 
 /// Reported if a driver's role has rules that the operator does not hold.
-const LACK_OF_HELD_RIGHTS: &str = "this release gives its driver the permissions listed above. The operator \
+const CANNOT_GRANT: &str = "this release gives its driver the permissions listed above. The operator \
      does not hold them, so it cannot grant them. Run vdoctl deploy from a VDO release whose catalog has \
      this driver release; on Kubernetes before 1.32, run vdoctl deploy from this one";
 
@@ -91,7 +91,7 @@ impl Error {
     /// Whether the API server refused an object of a driver for another reason than missing permissions. The
     /// status shows such a refusal, and the operator itself works.
     fn is_refusal_of_a_driver(&self) -> bool {
-        matches!(self, Self::Act { source, .. } if !source.is_for_lack_of_rights())
+        matches!(self, Self::Act { source, .. } if !source.lacks_a_permission())
     }
 }
 
@@ -190,7 +190,7 @@ impl Engine {
     /// Requests the API server's version on a new connection each time. A connection that stays open leads to
     /// a single API server, whatever versions the others run.
     #[must_use]
-    pub fn asking_anew(self, options: ClusterOptions, build: BuildInfo) -> Self {
+    pub fn reconnecting(self, options: ClusterOptions, build: BuildInfo) -> Self {
         Self { anew: Some((options, build)), ..self }
     }
 
@@ -349,8 +349,8 @@ impl Engine {
         self.refused.clear();
         for (driver, error) in &done.failed {
             let holds = act::terminating::holds(client, error).await;
-            let rights = error.is_for_lack_of_rights().then(|| LACK_OF_RIGHTS.to_owned());
-            let held = error.is_for_lack_of_held_rights().then(|| LACK_OF_HELD_RIGHTS.to_owned());
+            let rights = error.lacks_a_permission().then(|| CANNOT_WRITE.to_owned());
+            let held = error.lacks_a_permission_to_grant().then(|| CANNOT_GRANT.to_owned());
             let more = holds.or(rights).or(held);
             let text = more.map_or_else(
                 || error_chain(error),

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_may_do_nothing_to_the_machine_it_runs_on() {
+    fn the_operator_has_no_access_to_its_host() {
         let deployment = deployment(&BTreeSet::new());
         let pod = &deployment["spec"]["template"]["spec"];
         assert_eq!(pod.get("volumes"), None, "no hostPath, nothing mounted");

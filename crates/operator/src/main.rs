@@ -231,7 +231,7 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let settled = SignedDuration::from_secs(arguments.settled.into());
     let timeouts = Timeouts { rollout, grace: arguments.grace, settled };
     let engine = Engine::start(client, namespace, timeouts, BUILD, operator_metrics).await?;
-    let engine = engine.under(leader.mandate()).asking_anew(options, BUILD).probed(&probes);
+    let engine = engine.under(leader.mandate()).reconnecting(options, BUILD).probed(&probes);
     let mut engine = Box::pin(engine.run(writing.clone(), probes.rounds));
     tokio::select! {
         () = &mut engine => {}

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_in_one_sentence_with_what_to_apply() {
+    fn missing_permissions_are_named_in_one_sentence_with_the_fix() {
         let text = sentence(
             &finding("home", &[right("storage.k8s.io", "volumeattachments", "list")]),
             false,

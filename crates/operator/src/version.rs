@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_minor_is_believed_when_no_older_one_answers_for_long_and_never_taken_back() {
+    fn a_newer_minor_is_believed_once_no_older_one_answers_and_then_stays() {
         // The minute of each answer, the answer, and the accepted version after it.
         type Answers = &'static [(i64, &'static str, &'static str)];
         let table: [(&str, Answers); 6] = [

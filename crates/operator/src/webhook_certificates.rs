@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_hands_made_is_not_taken_for_ours() {
+    fn certificates_not_made_by_vdo_are_kept() {
         let mut data = Pair::make("hook.home.svc", None, at(0)).unwrap().data();
         data.remove("ca.crt");
         assert_eq!(Pair::read(&data), None);

@@ -56,7 +56,7 @@ pub enum Error {
 }
 
 /// How long a rollback waits for an API server that became unreachable.
-const TAKING_BACK: Duration = Duration::from_secs(20);
+const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn stays(left: &[ObjectId]) -> String {
     if left.is_empty() {
@@ -172,7 +172,7 @@ pub async fn write_all(client: &Client, all: &[Comparison]) -> Result<(), Error>
 
 /// Rolls back, the latest object first. Returns the objects that could not be rolled back.
 async fn take_back(client: &Client, written: Vec<&Comparison>) -> Vec<ObjectId> {
-    let end = Instant::now() + TAKING_BACK;
+    let end = Instant::now() + ROLLBACK_TIMEOUT;
     let mut left = Vec::new();
     for one in written.into_iter().rev() {
         while let Err(error) = undo(client, one).await {

@@ -224,7 +224,7 @@ pub struct NodePlacement {
     /// `spec.providerID`.
     pub provider_id: String,
     /// Whether its labels report that the node does not run on vSphere.
-    pub told_foreign: bool,
+    pub labelled_foreign: bool,
     /// The value of the label `vdo.vmware.com/vsphere`.
     pub said: Option<String>,
     /// Whether VDO itself set that label.
@@ -241,7 +241,7 @@ impl NodePlacement {
 
     /// Whether the node does not run on vSphere, so that VDO ignores it.
     pub fn is_foreign(&self) -> bool {
-        self.told_foreign || health::facts::is_foreign_id(&self.provider_id)
+        self.labelled_foreign || health::facts::is_foreign_id(&self.provider_id)
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Plan {
     pub finalizer: Finalizer,
     /// Nodes to exclude from the storage driver because they do not run on vSphere, and nodes to include
     /// again.
-    pub nodes: Vec<NodeWord>,
+    pub nodes: Vec<NodeLabel>,
     /// The time to decide again even if nothing changes, because a wait ends then.
     pub wake: Option<Timestamp>,
 }
@@ -37,7 +37,7 @@ pub enum Finalizer {
 
 /// A node label that keeps the storage driver off a node, or allows it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeWord {
+pub struct NodeLabel {
     pub node: String,
     /// Whether VDO excludes the node from now on.
     pub out: bool,

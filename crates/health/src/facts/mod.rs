@@ -36,7 +36,8 @@ pub use inventory::{
 };
 pub use known::Known;
 pub use node::{
-    CsiEntry, Node, PLATFORM_LABEL, VSPHERE_LABEL, is_embedded_id, is_foreign_id, is_told_foreign,
+    CsiEntry, Node, PLATFORM_LABEL, VSPHERE_LABEL, is_embedded_id, is_foreign_id,
+    is_labelled_foreign,
 };
 pub use operator::{
     Acknowledged, CatalogState, CatalogTrouble, CatalogTroubleKind, Conflict, Operator,

@@ -51,7 +51,7 @@ impl Node {
     /// Whether its labels or provider id show that it does not run on vSphere.
     pub fn is_foreign(&self) -> bool {
         self.provider_id.as_deref().is_some_and(is_foreign_id)
-            || is_told_foreign(|label| self.labels.get(label).map(String::as_str))
+            || is_labelled_foreign(|label| self.labels.get(label).map(String::as_str))
     }
 }
 
@@ -78,7 +78,7 @@ pub const PLATFORM_LABEL: &str = "node.openshift.io/platform-type";
 
 /// Whether the labels of a node show that it does not run on vSphere. VDO keeps the storage driver off such
 /// nodes, too.
-pub fn is_told_foreign<'a>(label: impl Fn(&str) -> Option<&'a str>) -> bool {
+pub fn is_labelled_foreign<'a>(label: impl Fn(&str) -> Option<&'a str>) -> bool {
     label(VSPHERE_LABEL) == Some("false")
         || label(PLATFORM_LABEL).is_some_and(|platform| platform != "vsphere")
 }

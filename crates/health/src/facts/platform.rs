@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_platform_is_told_by_a_node_that_knows_and_by_no_other() {
+    fn a_platform_is_detected_from_nodes_that_report_it() {
         let node = |labels: serde_json::Value| {
             let node = serde_json::json!({"metadata": {"name": "n", "labels": labels}});
             serde_json::from_value::<k8s_openapi::api::core::v1::Node>(node).unwrap()
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_is_told_by_its_version_its_system_or_its_labels() {
+    fn a_platform_is_detected_from_version_system_or_labels() {
         let none = BTreeMap::new();
         let told = |version: &str| Platform::detect(version, &[], "Ubuntu 24.04", &none);
         assert_eq!(told("v1.34.1+rke2r1"), Some(Platform::Rke2));

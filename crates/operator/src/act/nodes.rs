@@ -7,14 +7,14 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::events::{Event, EventType, Recorder},
 };
-use plan::{NodeWord, facts::Facts, names};
+use plan::{NodeLabel, facts::Facts, names};
 use runtime::error_chain::error_chain;
 use serde_json::json;
 
 /// Writes the labels and publishes an event for each. The next round retries the writes that fail.
-pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, words: &[NodeWord]) {
+pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, words: &[NodeLabel]) {
     let nodes = Api::<Node>::all(client.clone());
-    for word @ NodeWord { node, out, why } in words {
+    for word @ NodeLabel { node, out, why } in words {
         if let Err(error) = write(&nodes, word).await {
             tracing::warn!(node, error = error_chain(&error), "a node could not be labelled");
             continue;
@@ -32,7 +32,7 @@ pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, wo
 
 /// Applies without force, so values that another manager wrote to the node stay. The uid limits the apply to
 /// this node: VDO does not re-create a node that is gone.
-async fn write(nodes: &Api<Node>, word: &NodeWord) -> Result<(), kube::Error> {
+async fn write(nodes: &Api<Node>, word: &NodeLabel) -> Result<(), kube::Error> {
     let seen = nodes.get_metadata(&word.node).await?;
     let mut said = json!({
         "apiVersion": "v1", "kind": "Node",

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_holds_a_namespace_that_is_being_deleted_is_said() {
+    fn the_finalizers_that_hold_a_namespace_are_named() {
         let mut namespace: Namespace = serde_json::from_value(json!({
             "metadata": {"name": "home"},
             "status": {"conditions": [

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_update_is_told_by_the_api() {
+    fn an_update_is_recognised_by_the_api_version() {
         assert_eq!(version(Some("6.7.0"), Some("6.7.3")), Version::new(6, 7, 3));
         assert_eq!(version(Some("8.0.3"), Some("8.0.3.0")), Version::new(8, 0, 3));
         assert_eq!(version(Some("6.5.0"), Some("8.0.3")), Version::new(6, 5, 0), "they contradict");

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_account_lacks_is_told_object_by_object() {
+    fn missing_privileges_are_listed_object_by_object() {
         let wanted = Wanted::default();
         let needed = privileges::needed_names(EntityKind::Datacenter, &wanted);
         let entity = |path: &str, held: Known<_>| Entity {

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shelf_without_a_view_says_why_and_never_that_it_is_empty() {
+    fn a_cache_that_was_never_filled_reports_why_and_not_that_it_is_empty() {
         let cache = cache();
         assert_eq!(cache.read(BTreeMap::len), Known::unknown("not yet"));
         let forbidden = kube::core::Status::failure("configmaps is forbidden", "Forbidden");

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_that_of_the_driver_and_not_of_what_stands_beside_it() {
+    fn the_version_is_that_of_the_driver_and_not_of_a_sidecar() {
         let template: PodTemplateSpec = serde_json::from_value(json!({"spec": {"containers": [
             {"name": "csi-attacher", "image": "registry.k8s.io/sig-storage/csi-attacher:v4.9.0"},
             {"name": "driver", "image": "registry.k8s.io/csi-vsphere/driver:v3.7.0"},

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_right_to_grant_rights_is_limited_to_the_drivers_roles_by_name() {
+    fn the_operator_can_bind_only_the_roles_of_the_drivers_by_name() {
         let rules = rules(&[]);
         assert!(rules.iter().all(|rule| !has(rule, "verbs", "escalate")));
         let granting: Vec<&Value> =
@@ -306,7 +306,7 @@ mod tests {
     /// The test skips the rules that the operator holds for drivers: `audit_replay` shows that the operator
     /// makes no request that needs them.
     #[test]
-    fn nothing_that_holds_volumes_can_be_deleted_with_the_operators_rights() {
+    fn the_permissions_of_the_operator_delete_nothing_that_holds_volumes() {
         let kept = [
             "namespaces",
             "nodes",

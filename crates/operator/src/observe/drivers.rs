@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_pod_from_running_is_said_in_the_words_of_kubernetes() {
+    fn the_reason_why_a_pod_does_not_run_is_that_of_kubernetes() {
         let trouble = |status: serde_json::Value| {
             let pod = json!({"metadata": {"name": "p"}, "status": status});
             trouble_of(&serde_json::from_value(pod).unwrap())

@@ -1,6 +1,6 @@
 //! The nodes, and the location of their VMs.
 
-use health::facts::{VSPHERE_LABEL, is_told_foreign};
+use health::facts::{VSPHERE_LABEL, is_labelled_foreign};
 use plan::facts::NodePlacement;
 
 use crate::{
@@ -22,7 +22,7 @@ pub(super) fn of(stores: &Stores, vcenters: &Vcenters) -> Vec<NodePlacement> {
             taints: node.taints.to_vec(),
             windows: node.os == "windows",
             provider_id: node.provider_id.as_deref().unwrap_or_default().to_owned(),
-            told_foreign: is_told_foreign(|label| {
+            labelled_foreign: is_labelled_foreign(|label| {
                 let mut labels = node.labels.iter();
                 labels.find(|(key, _)| *key == label).map(|(_, value)| &**value)
             }),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use snafu::{OptionExt, ResultExt};
 use vsphere::{MoRef, vm::VmChange};
 
-use super::{AwaySnafu, Error, Hands, VcenterSnafu};
+use super::{Error, Hands, UnreachableSnafu, VcenterSnafu};
 
 /// The timeout for a reconfiguration of a VM in vCenter.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -17,7 +17,7 @@ pub(super) async fn show_disk_uuids(
     vm: &str,
     show: bool,
 ) -> Result<(), Error> {
-    let session = hands.vcenters.get(vcenter).context(AwaySnafu { vcenter })?;
+    let session = hands.vcenters.get(vcenter).context(UnreachableSnafu { vcenter })?;
     let machine = MoRef::new("VirtualMachine", vm);
     let change = VmChange::default().show_disk_uuids(show);
     let task = session.reconfigure(&machine, &change).await.context(VcenterSnafu)?;

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_is_not_rolled_only_to_hear_its_last_words() {
+    fn a_driver_is_not_rolled_only_for_its_termination_message() {
         let workload = |image: &str| {
             Object(json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "driver"},

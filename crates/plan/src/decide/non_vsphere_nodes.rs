@@ -22,14 +22,14 @@ use health::facts::is_foreign_id;
 
 use crate::{
     facts::{Facts, NodePlacement, NodeVm, VcenterState},
-    plan::{DriverPlan, NodeWord},
+    plan::{DriverPlan, NodeLabel},
 };
 
 /// The maximum number of nodes in one round, so that a mistake does not affect all nodes at once.
 const AT_ONCE: usize = 10;
 
 /// The nodes to label, and the nodes whose label VDO removes.
-pub(super) fn words(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeWord> {
+pub(super) fn words(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeLabel> {
     let managed = |d: &DriverPlan| d.driver == Driver::Csi && d.mode == Mode::Managed;
     if !drivers.iter().any(managed) || facts.records.csi.version.is_none() {
         return Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn words(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeWord> {
     let sure = all_answer(facts) && facts.cluster.nodes.iter().any(is_found);
     let words = facts.cluster.nodes.iter().filter_map(|node| {
         let out = match () {
-            () if is_taken_back(node) => false,
+            () if is_revoked(node) => false,
             () if sure && is_elsewhere(node) && !attached.contains(node.name.as_str()) => true,
             () => return None,
         };
@@ -47,7 +47,7 @@ pub(super) fn words(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeWord> {
         } else {
             "its VM is in a vCenter after all".to_owned()
         };
-        Some(NodeWord { node: node.name.clone(), out, why })
+        Some(NodeLabel { node: node.name.clone(), out, why })
     });
     words.take(AT_ONCE).collect()
 }
@@ -61,10 +61,10 @@ fn is_found(node: &NodePlacement) -> bool {
 }
 
 fn is_elsewhere(node: &NodePlacement) -> bool {
-    let untold = node.said.is_none() && !node.told_foreign;
+    let untold = node.said.is_none() && !node.labelled_foreign;
     untold && is_foreign_id(&node.provider_id) && node.vm == NodeVm::Missing
 }
 
-fn is_taken_back(node: &NodePlacement) -> bool {
+fn is_revoked(node: &NodePlacement) -> bool {
     node.left_out && node.said.as_deref() == Some("false") && is_found(node)
 }

@@ -328,7 +328,7 @@ fn cluster() -> TargetCluster {
         taints: Vec::new(),
         windows: false,
         provider_id: "vsphere://4210".into(),
-        told_foreign: false,
+        labelled_foreign: false,
         said: None,
         left_out: false,
         vm: found_by("vmware-system-vdo/vc"),

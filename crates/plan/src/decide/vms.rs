@@ -56,13 +56,13 @@ impl Doubts {
         counts: impl Fn(&NodePlacement) -> bool,
         matters: impl Fn(&[String]) -> bool,
     ) -> Self {
-        let is_wished =
+        let is_desired =
             |name: &String| local(facts, name).is_some_and(|name| desired.vcenters.contains(&name));
         let unverified = desired.vcenters.iter().find(|name| !is_verified(facts, name));
         let mut doubts = Self::default();
         for node in facts.cluster.nodes.iter().filter(|n| !n.is_foreign() && counts(n)) {
             match (&node.vm, unverified) {
-                (NodeVm::Found(seen_by), _) if seen_by.iter().any(is_wished) => {}
+                (NodeVm::Found(seen_by), _) if seen_by.iter().any(is_desired) => {}
                 (NodeVm::Found(seen_by), _) if !matters(seen_by) => {}
                 (NodeVm::Unknown(why), _) => doubts.unknown.push((node.name.clone(), why.clone())),
                 (_, Some(vcenter)) => {

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_provider_id_of_another_is_taken_for_a_machine_that_is_gone() {
+    fn a_node_with_the_provider_id_of_another_cloud_risks_deletion() {
         for id in ["k3s://worker-1", "aws:///eu-1/i-1"] {
             let mut facts = healthy();
             facts.node("worker-1").provider_id = Some(id.into());

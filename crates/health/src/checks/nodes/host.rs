@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_may_not_be_seen_is_not_called_fine() {
+    fn a_host_that_is_not_visible_is_not_called_healthy() {
         let mut facts = healthy();
         facts.inventory().hosts.remove("host-1");
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
     }
 
     #[test]
-    fn a_host_that_may_not_be_read_is_not_called_old() {
+    fn a_host_without_read_permission_is_not_called_old() {
         let mut facts = healthy();
         facts.inventory().hosts.get_mut("host-1").unwrap().version = Version::default();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);

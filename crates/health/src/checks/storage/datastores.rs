@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datastore_the_drivers_may_not_use_is_none_of_our_business() {
+    fn a_datastore_that_the_drivers_do_not_use_is_not_reported() {
         let mut facts = healthy();
         change(&mut facts, |datastore| datastore.free = 0);
         let entities = &mut facts.vcenter().grants.get_mut().unwrap().entities;

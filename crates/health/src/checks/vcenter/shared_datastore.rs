@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn datastores_that_may_not_be_read_are_not_the_same_one() {
+    fn datastores_without_read_permission_are_not_taken_for_the_same() {
         let mut facts = crate::testing::healthy();
         for datastore in facts.inventory().datastores.values_mut() {
             datastore.url.clear();

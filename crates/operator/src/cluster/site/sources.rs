@@ -183,8 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_that_waits_for_a_volume_of_another_node_is_told_from_one_that_waits_for_something_else()
-     {
+    fn a_pod_that_waits_for_a_volume_of_another_node_differs_from_other_pending_pods() {
         let event = |message: &str| -> SeenEvent {
             serde_json::from_value(json!({
                 "metadata": {"name": "e", "namespace": "shop"}, "message": message,

@@ -86,7 +86,7 @@ fn what_matches_no_known_release_is_never_overwritten() {
 }
 
 #[test]
-fn the_cloud_controller_is_not_adopted_into_a_configuration_that_hides_a_machine() {
+fn the_cloud_controller_is_not_adopted_into_a_configuration_that_hides_a_vm() {
     let mut world = World::with_spec(&json!({
         "cloudProvider": {"vsphereCloudConfigs": ["vc"]}, "adoption": "Automatic",
     }));
@@ -299,7 +299,7 @@ fn a_driver_by_any_chart_is_adopted_under_its_own_names_and_upgraded() {
 }
 
 #[test]
-fn a_driver_whose_names_vdo_may_not_write_is_adopted_once_an_admin_lets_it() {
+fn a_driver_outside_the_allowed_names_is_adopted_once_an_admin_permits_it() {
     let shape = &SHAPES[3];
     for known in SHAPES.iter().filter(|known| known.what != shape.what) {
         let mut world = known.world();
@@ -378,7 +378,7 @@ fn go_vdo() -> World {
 }
 
 #[test]
-fn what_the_go_vdo_left_is_taken_over_unasked_with_its_cluster_id_and_upgraded() {
+fn drivers_of_the_go_vdo_are_adopted_with_their_cluster_id_and_upgraded() {
     let mut world = go_vdo();
     world.settle();
     let record = world.record(Driver::Csi);
@@ -390,7 +390,7 @@ fn what_the_go_vdo_left_is_taken_over_unasked_with_its_cluster_id_and_upgraded()
 }
 
 #[test]
-fn only_what_is_certainly_of_the_go_vdo_is_taken_over_unasked() {
+fn only_certain_drivers_of_the_go_vdo_are_adopted_without_approval() {
     let spoil: [fn(&mut World); 4] = [
         |world| adopt(world, "Propose"),
         |world| {
@@ -426,7 +426,7 @@ fn nothing_is_done_while_the_go_vdo_itself_still_runs() {
 }
 
 #[test]
-fn what_adoption_would_change_is_said_before_it_happens_and_no_password_with_it() {
+fn the_changes_of_an_adoption_are_listed_before_it_happens_without_passwords() {
     let mut world = upstream();
     for workload in world.facts.workloads.values_mut() {
         let old = ("example.com/csi-attacher:v1".to_owned(), vec!["--timeout=1s".to_owned()]);
@@ -454,7 +454,7 @@ fn what_adoption_would_change_is_said_before_it_happens_and_no_password_with_it(
 }
 
 /// Configures the storage driver that VDO does not manage: one vCenter, and this user.
-fn told_user(world: &mut World, user: &str) {
+fn set_user(world: &mut World, user: &str) {
     let text = format!(
         "[Global]\ncluster-id = \"10.10.10.10\"\n[VirtualCenter \"vc.example.com\"]\n\
          user = \"{user}\"\npassword = \"p\"\nport = \"443\"\ndatacenters = \"DC0\"\n"
@@ -483,7 +483,7 @@ fn an_adopted_driver_gets_no_user_that_sees_less_or_may_do_less() {
     ];
     for (number, (doubt, cure)) in doubts.into_iter().enumerate() {
         let mut world = upstream();
-        told_user(&mut world, "administrator@vsphere.local");
+        set_user(&mut world, "administrator@vsphere.local");
         adopt(&mut world, "Automatic");
         doubt(&mut world);
         world.settle();
@@ -495,7 +495,7 @@ fn an_adopted_driver_gets_no_user_that_sees_less_or_may_do_less() {
 
         // The user that the driver already has does not have fewer privileges than before.
         let mut world = upstream();
-        told_user(&mut world, "k8s@vsphere.local");
+        set_user(&mut world, "k8s@vsphere.local");
         adopt(&mut world, "Automatic");
         doubt(&mut world);
         world.settle();

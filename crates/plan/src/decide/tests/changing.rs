@@ -79,7 +79,7 @@ fn the_first_object_to_change_in_an_upgrade_is_the_record() {
 }
 
 #[test]
-fn a_release_that_does_not_become_healthy_is_taken_back_and_not_tried_again() {
+fn a_release_that_does_not_become_healthy_is_rolled_back_and_not_retried() {
     let mut world = older("3.6.3");
     world.broken.push(NEWEST_CSI.into());
     pin(&mut world, NEWEST_CSI);
@@ -292,7 +292,7 @@ fn what_the_api_server_refused_is_shown() {
 }
 
 #[test]
-fn who_keeps_changing_an_object_is_named_and_it_is_put_right_with_growing_pauses() {
+fn a_writer_that_keeps_changing_an_object_is_named_and_it_is_repaired_with_growing_pauses() {
     let mut world = World::installed();
     let id = world.facts.objects.keys().find(|id| id.name == "vsphere-csi-controller").unwrap();
     let id = id.clone();
@@ -350,7 +350,7 @@ fn secrets_to_pull_with_are_copied_to_where_the_drivers_are() {
 }
 
 #[test]
-fn what_is_said_about_nsx_reaches_the_cloud_controller() {
+fn the_nsx_settings_reach_the_cloud_controller() {
     let mut world = World::new();
     let nsx = json!({
         "host": "nsx.example.com", "credentials": "nsx", "routerPath": "/infra/tier-1s/k8s",
@@ -405,7 +405,7 @@ fn storage_classes_come_last_and_stay_when_they_are_no_longer_asked_for() {
 }
 
 #[test]
-fn whoever_asks_for_snapshots_gets_a_class_for_them_last_and_it_stays() {
+fn a_snapshot_class_is_created_last_and_stays() {
     let mut world = World::new();
     world.desired(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
@@ -423,7 +423,7 @@ fn whoever_asks_for_snapshots_gets_a_class_for_them_last_and_it_stays() {
 }
 
 #[test]
-fn a_node_that_is_told_to_be_none_of_vsphere_holds_up_nothing_and_gets_no_storage() {
+fn a_node_labelled_as_not_on_vsphere_blocks_nothing_and_gets_no_storage() {
     let mut world = World::new();
     let bare = &mut world.facts.cluster.nodes[1];
     (bare.vm, bare.provider_id) = (NodeVm::Missing, String::new());
@@ -441,7 +441,7 @@ fn a_node_that_is_told_to_be_none_of_vsphere_holds_up_nothing_and_gets_no_storag
         api::condition::is_true(&status.conditions, "Ready")
     };
     assert!(!ready(&world), "VDO waits for its VM");
-    world.facts.cluster.nodes[1].told_foreign = true;
+    world.facts.cluster.nodes[1].labelled_foreign = true;
     assert!(ready(&world), "{:#?}", world.plan());
     let set = sets.iter().find(|o| o.kind() == "DaemonSet").unwrap();
     let affinity = set.0.pointer("/spec/template/spec/affinity/nodeAffinity").unwrap().to_string();

@@ -22,7 +22,7 @@ fn with_two() -> World {
     world
 }
 
-fn assert_told(world: &World, what: &str) {
+fn assert_handed_over(world: &World, what: &str) {
     for driver in BOTH {
         assert!(world.has_password(driver, NEW), "{what}: {driver} in {:#?}", world.driver(driver));
         assert!(!world.has_password(driver, "first"), "{what}: {driver} has the old one too");
@@ -104,7 +104,7 @@ fn a_new_password_reaches_both_drivers_whatever_holds_up_everything_else() {
                 befalls(&mut world);
             }
             world.settle();
-            assert_told(&world, what);
+            assert_handed_over(&world, what);
             assert!(world.done.contains(&CLOUD.into()), "{what}: {:?}", world.done);
             world.done.clear();
             world.settle();
@@ -133,7 +133,7 @@ fn each_vcenters_password_travels_by_itself() {
         world.pass(SignedDuration::from_hours(1));
         world.rotate("vc", NEW);
         world.settle();
-        assert_told(&world, "the other is unreachable");
+        assert_handed_over(&world, "the other is unreachable");
         for driver in BOTH {
             assert!(world.has_password(driver, "of the other"), "it keeps what it has");
         }
@@ -212,7 +212,7 @@ fn a_paused_vdo_changes_nothing_and_reports_the_password_that_waits() {
     assert!(seen.contains("vc") && seen.contains("paused") && !seen.contains(NEW), "{seen}");
     world.annotate(names::PAUSED, "false");
     world.settle();
-    assert_told(&world, "it goes on");
+    assert_handed_over(&world, "it goes on");
     assert!(!world.codes().contains(&"VDO-1316".into()));
 }
 
@@ -269,7 +269,7 @@ fn a_second_writer_of_the_secret_does_not_make_the_driver_restart_all_the_time()
     world.facts.conflicts.insert(id, conflict);
     world.rotate("vc", NEW);
     world.settle();
-    assert_told(&world, "a new password does not wait until the pause is over");
+    assert_handed_over(&world, "a new password does not wait until the pause is over");
     world.done.clear();
 
     world.facts.driver_secrets.get_mut(&Driver::Cpi).unwrap().data = before;
@@ -281,7 +281,7 @@ fn a_second_writer_of_the_secret_does_not_make_the_driver_restart_all_the_time()
 
     world.pass(SignedDuration::from_mins(2));
     world.settle();
-    assert_told(&world, "after the pause");
+    assert_handed_over(&world, "after the pause");
     assert!(world.done.contains(&CLOUD.into()), "{:?}", world.done);
 }
 
@@ -336,7 +336,7 @@ fn a_vsphere_cloud_config_with_another_name_gets_its_password_through() {
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.rotate("vc", NEW);
     world.settle();
-    assert_told(&world, "under another name");
+    assert_handed_over(&world, "under another name");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn applied(world: &World) -> Vec<&String> {
 }
 
 #[test]
-fn a_driver_whose_record_is_lost_is_written_down_anew_and_not_touched() {
+fn a_driver_whose_record_is_lost_is_recorded_again_and_not_touched() {
     let mut world = older("3.6.3");
     world.desired(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
@@ -85,7 +85,7 @@ fn without_its_cluster_id_a_lost_record_is_not_made_up() {
 }
 
 #[test]
-fn what_cannot_be_told_from_what_runs_is_left_alone() {
+fn settings_that_cannot_be_read_from_a_running_driver_are_left_alone() {
     let mut world = World::installed();
     lose(&mut world);
     for workload in world.facts.workloads.values_mut() {

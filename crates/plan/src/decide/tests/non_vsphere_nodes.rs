@@ -1,14 +1,14 @@
 //! Nodes that do not run on vSphere, or whose provider id is not one of vSphere.
 
 use super::*;
-use crate::plan::NodeWord;
+use crate::plan::NodeLabel;
 
 const K3S: &str = "k3s://node-2";
 
 /// The nodes that VDO excludes from now on (true) or includes again (false).
 fn words(world: &World) -> Vec<(String, bool)> {
     let words = world.plan().nodes.into_iter();
-    words.map(|NodeWord { node, out, .. }| (node, out)).collect()
+    words.map(|NodeLabel { node, out, .. }| (node, out)).collect()
 }
 
 fn elsewhere(world: &mut World) -> &mut NodePlacement {
@@ -64,10 +64,10 @@ fn a_node_of_another_cloud_is_left_out_where_there_is_no_doubt() {
 }
 
 #[test]
-fn what_was_said_of_a_node_is_taken_back_only_by_whoever_said_it() {
+fn a_label_of_a_node_is_removed_only_by_its_writer() {
     let mut world = World::installed();
     let node = &mut world.facts.cluster.nodes[1];
-    (node.said, node.told_foreign) = (Some("false".into()), true);
+    (node.said, node.labelled_foreign) = (Some("false".into()), true);
     assert_eq!(words(&world), [], "an admin decided so");
     world.facts.cluster.nodes[1].left_out = true;
     assert_eq!(words(&world), [("node-2".to_owned(), false)]);
@@ -76,7 +76,7 @@ fn what_was_said_of_a_node_is_taken_back_only_by_whoever_said_it() {
 }
 
 #[test]
-fn the_machine_of_a_node_with_an_embedded_provider_id_has_to_be_seen_by_another_user() {
+fn the_vm_of_a_node_with_an_embedded_provider_id_must_be_visible_to_another_user() {
     for (id, waits) in [(K3S, true), ("rke2://node-2", true), ("aws:///eu-1/i-1", false)] {
         let mut world = World::installed();
         let node = &mut world.facts.cluster.nodes[1];
@@ -92,7 +92,7 @@ fn the_machine_of_a_node_with_an_embedded_provider_id_has_to_be_seen_by_another_
 }
 
 #[test]
-fn upstreams_cloud_controller_is_not_installed_beside_one_that_took_the_nodes() {
+fn the_upstream_cloud_controller_is_not_installed_next_to_one_that_initialised_the_nodes() {
     let blocked = |world: &World| world.driver(Driver::Cpi).next == Next::Blocked;
     let mut world = World::new();
     world.facts.cluster.nodes[1].provider_id = K3S.into();

@@ -228,7 +228,7 @@ fn rolled(world: &World) -> bool {
 }
 
 #[test]
-fn the_cloud_controller_is_not_rolled_while_the_machine_of_a_node_is_missing_or_unknown() {
+fn the_cloud_controller_is_not_rolled_while_the_vm_of_a_node_is_missing_or_unknown() {
     let vms = [
         NodeVm::Missing,
         NodeVm::Unknown("vc is down".into()),
@@ -261,7 +261,7 @@ fn a_node_of_another_cloud_holds_nothing_up() {
 }
 
 #[test]
-fn the_cloud_controller_is_repaired_even_while_a_machine_is_missing() {
+fn the_cloud_controller_is_repaired_even_while_a_vm_is_missing() {
     let mut world = World::installed();
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.facts.objects.retain(|id, _| id.name != "vsphere-cloud-controller-manager");
@@ -282,7 +282,7 @@ fn drift_is_repaired() {
 }
 
 #[test]
-fn another_user_does_not_reach_storage_before_every_machine_is_seen_by_it() {
+fn another_user_does_not_reach_storage_before_it_sees_every_vm() {
     let hidden = [
         NodeVm::Missing,
         NodeVm::Unknown("vc is not connected".into()),
@@ -312,7 +312,7 @@ fn another_user_does_not_reach_storage_before_every_machine_is_seen_by_it() {
 }
 
 #[test]
-fn a_machine_in_a_vcenter_that_storage_is_not_told_of_holds_no_credentials_up() {
+fn a_vm_in_a_vcenter_without_storage_holds_back_no_credentials() {
     let mut world = World::installed();
     world.facts.vcenters.insert("far".into(), vcenter("far.example.com", "theirs"));
     world.facts.cluster.nodes[1].vm = found_by("vmware-system-vdo/far");
@@ -378,7 +378,7 @@ fn nothing_is_installed_before_the_vcenters_were_asked_what_could_stand_in_the_w
 }
 
 #[test]
-fn a_cluster_id_that_only_seems_to_be_shared_is_taken_once_somebody_says_so() {
+fn a_cluster_id_that_only_seems_to_be_shared_is_used_once_it_is_confirmed() {
     let mut world = World::with_spec(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
     let id = ClusterId { id: "10.10.10.10".into(), kept_by_driver: false };
     world.facts.cluster_id = Ok(Some(id));

@@ -13,7 +13,7 @@ fn a_running_driver_is_kept_when_nothing_fits() {
 }
 
 #[test]
-fn a_running_driver_is_kept_when_vcenter_is_away_whatever_else_changes() {
+fn a_running_driver_is_kept_while_vcenter_is_unreachable_whatever_else_changes() {
     for transient in [true, false] {
         for minutes in [1, 60] {
             let mut world = World::installed();
@@ -31,7 +31,7 @@ fn a_running_driver_is_kept_when_vcenter_is_away_whatever_else_changes() {
 }
 
 #[test]
-fn what_somebody_deleted_is_put_back_though_vcenter_is_away() {
+fn deleted_objects_are_restored_while_vcenter_is_unreachable() {
     let mut world = World::installed();
     world.vcenter().state = away(true);
     let gone =
@@ -53,7 +53,7 @@ fn what_somebody_deleted_is_put_back_though_vcenter_is_away() {
 }
 
 #[test]
-fn half_of_two_vcenters_away_changes_nothing() {
+fn one_unreachable_vcenter_of_two_changes_nothing() {
     let mut world = World::installed();
     world.facts.vcenters.insert("other".into(), vcenter("other.example.com", "second"));
     world.facts.vcenters.get_mut("other").unwrap().state = away(true);
@@ -67,7 +67,7 @@ fn half_of_two_vcenters_away_changes_nothing() {
 }
 
 #[test]
-fn a_vcenter_that_is_away_for_a_moment_is_no_trouble_yet() {
+fn a_vcenter_that_is_unreachable_for_a_moment_is_no_problem_yet() {
     let mut world = World::installed();
     world.vcenter().state = away(true);
     world.vcenter().since = world.facts.now;
@@ -159,7 +159,7 @@ fn removal_takes_what_is_on_record_and_nothing_else() {
 }
 
 #[test]
-fn a_driver_by_other_hands_is_untouched_and_reported() {
+fn a_driver_not_installed_by_vdo_is_untouched_and_reported() {
     let places = [
         ("Deployment", "vmware-system-csi", "vsphere-csi-controller", Task::Controller),
         ("Deployment", "kube-system", "vsphere-csi-controller", Task::Controller),
@@ -188,7 +188,7 @@ fn our_own_driver_that_lost_its_label_is_still_ours() {
 }
 
 #[test]
-fn a_second_driver_beside_ours_is_reported_and_ours_goes_on() {
+fn a_second_driver_next_to_ours_is_reported_and_ours_goes_on() {
     let mut world = World::installed();
     theirs(&mut world, "DaemonSet", "elsewhere", "storage", Driver::Csi, Task::Node);
     assert!(world.codes().contains(&"VDO-1617".into()), "{:?}", world.codes());

@@ -56,7 +56,7 @@ fn a_change_of_maker_is_an_upgrade_there_and_back() {
 }
 
 #[test]
-fn one_that_does_not_become_healthy_is_taken_back_and_not_tried_again() {
+fn a_switch_that_does_not_become_healthy_is_rolled_back_and_not_retried() {
     let mut world = World::installed();
     world.broken.push(OURS.into());
     choose(&mut world, Maker::Rust);
@@ -85,7 +85,7 @@ fn one_that_does_not_become_healthy_is_taken_back_and_not_tried_again() {
 }
 
 #[test]
-fn a_change_of_maker_waits_for_its_window_and_for_every_machine() {
+fn a_switch_of_implementation_waits_for_its_window_and_for_every_vm() {
     let mut world = World::installed();
     world.desired(|config| {
         let upgrades = json!({"window": {"start": "22:00", "duration": "2h"}});
@@ -118,7 +118,7 @@ fn a_version_of_the_other_maker_changes_nothing_and_is_named() {
 }
 
 #[test]
-fn nsx_needs_the_upstream_cloud_controller_and_the_status_says_so() {
+fn nsx_needs_the_upstream_cloud_controller_and_the_status_names_it() {
     let mut world = World::installed();
     world.desired(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();

@@ -63,7 +63,7 @@ fn a_pause_between_two_steps_is_not_held_against_a_release() {
 }
 
 #[test]
-fn another_wish_in_between_does_not_switch_the_way_back_off() {
+fn another_change_of_the_spec_in_between_keeps_rollback_possible() {
     let mut world = upgrading(true, has_done("apply Deployment vsphere-csi-controller"));
     world.pass(SignedDuration::from_mins(5));
     world.desired(|config| {
@@ -160,7 +160,7 @@ fn pods_of_nodes_that_are_down_do_not_use_up_what_may_be_unavailable_in_a_rollou
 }
 
 #[test]
-fn a_rollout_under_which_nodes_go_down_stops_there_and_is_taken_back() {
+fn a_rollout_under_which_nodes_go_down_stops_and_is_rolled_back() {
     let mut world = older(BEFORE);
     let node = storage(&mut world, "vsphere-csi-node");
     (node.wanted, node.available) = (12, 12);
@@ -255,7 +255,7 @@ fn a_controller_of_which_nobody_wants_a_pod_is_not_healthy() {
 }
 
 #[test]
-fn a_cloud_controller_that_crashes_is_taken_back_even_while_a_machine_is_missing() {
+fn a_cloud_controller_that_crashes_is_rolled_back_even_while_a_vm_is_missing() {
     let pinned = |version: &str| {
         let version = api::text::ReleaseVersion(version.into());
         move |config: &mut VDOConfig| {
@@ -368,7 +368,7 @@ fn settle_without_classes(world: &mut World) {
 }
 
 #[test]
-fn a_class_that_is_refused_takes_back_no_release_and_switches_no_way_back_off() {
+fn a_refused_class_rolls_no_release_back_and_keeps_rollback_possible() {
     let mut world = older(BEFORE);
     world.desired(|config| {
         let classes = json!([{"name": "fast", "storagePolicy": "Gold"}]);
@@ -403,7 +403,7 @@ fn a_class_that_is_refused_takes_back_no_release_and_switches_no_way_back_off() 
 }
 
 #[test]
-fn a_release_that_was_taken_back_is_tried_again_once_it_is_approved_anew() {
+fn a_release_that_was_rolled_back_is_retried_once_it_is_approved_again() {
     let mut world = older(BEFORE);
     world.desired(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
