@@ -19,6 +19,7 @@ use futures::StreamExt as _;
 use runtime::{
     backoff::Backoff,
     checks::{Check, Watchdog},
+    queue::Queue,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -36,7 +37,6 @@ use crate::{
     model::VmRef,
     nodes::{Change, Nodes},
     pooled_vcenter::Signal,
-    queue::Queue,
     record::Record,
     vcenter_pool::VcenterPool,
 };

@@ -37,7 +37,6 @@ pub mod model;
 pub mod nodes;
 pub mod pooled_vcenter;
 pub mod provided_ip;
-pub mod queue;
 pub mod record;
 pub mod secrets;
 pub mod settings;

@@ -5,18 +5,8 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
+use runtime::metrics::{VcenterLabels, VcenterMetrics};
 use vsphere::{Call, CallObserver, Outcome};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct CallLabels {
-    vcenter: String,
-    request: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct VcenterLabels {
-    pub vcenter: String,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct WriteLabels {
@@ -40,17 +30,13 @@ pub struct Metrics {
     pub zones_missing: Gauge,
     /// Nodes that still exist although their VM is gone.
     pub vms_gone: Gauge,
-    /// Whether the inventory watch of a vCenter is live.
-    pub live: Family<VcenterLabels, Gauge>,
     /// When a vCenter last answered the watch, in seconds since 1970.
     pub last_heard: Family<VcenterLabels, Gauge>,
     /// Open sessions per vCenter: one for SOAP, one for tags.
     pub sessions: Family<VcenterLabels, Gauge>,
     /// Whether the configuration on disk is the one in use.
     pub configuration_current: Gauge,
-    latency: Family<CallLabels, Histogram>,
-    errors: Family<CallLabels, Counter>,
-    in_flight: Family<VcenterLabels, Gauge>,
+    pub vcenters: VcenterMetrics,
 }
 
 /// The long poll of the inventory watch: each answer makes the inventory current.
@@ -68,13 +54,10 @@ impl Default for Metrics {
             writes: Family::default(),
             zones_missing: Gauge::default(),
             vms_gone: Gauge::default(),
-            live: Family::default(),
             last_heard: Family::default(),
             sessions: Family::default(),
             configuration_current: Gauge::default(),
-            latency: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
-            errors: Family::default(),
-            in_flight: Family::default(),
+            vcenters: VcenterMetrics::new(|| Histogram::new(LATENCIES)),
         }
     }
 }
@@ -97,24 +80,14 @@ impl Metrics {
         );
         registry.register("workqueue_depth", "Nodes waiting for a sync", self.depth.clone());
         registry.register("workqueue_retries", "Failed syncs", self.retries.clone());
-        registry.register_with_unit(
+        let prefix = "cloudprovider_vsphere";
+        self.vcenters.register(
+            registry,
             "cloudprovider_vsphere_api_request_duration",
-            "Calls to vCenter",
-            seconds.clone(),
-            self.latency.clone(),
-        );
-        registry.register(
             "cloudprovider_vsphere_api_request_errors",
-            "Calls to vCenter that failed",
-            self.errors.clone(),
+            prefix,
         );
-        let registry = registry.sub_registry_with_prefix("cloudprovider_vsphere");
-        registry.register("calls_in_flight", "Calls to vCenter in flight", self.in_flight.clone());
-        registry.register(
-            "vcenter_live",
-            "Whether the inventory watch of a vCenter is live",
-            self.live.clone(),
-        );
+        let registry = registry.sub_registry_with_prefix(prefix);
         registry.register_with_unit(
             "vcenter_last_heard",
             "When a vCenter last reported changes, or that there were none, in seconds since 1970",
@@ -144,26 +117,20 @@ impl Metrics {
         self.writes.get_or_create(&WriteLabels { kind }).inc();
     }
 
-    pub fn set_live(&self, name: &str, live: bool) {
-        let labels = VcenterLabels { vcenter: name.to_owned() };
-        self.live.get_or_create(&labels).set(i64::from(live));
-    }
-
     pub fn count_sessions(&self, name: &str, open: usize) {
-        let labels = VcenterLabels { vcenter: name.to_owned() };
+        let labels = VcenterLabels::of(name);
         self.sessions.get_or_create(&labels).set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
     pub fn forget(&self, name: &str) {
-        let labels = VcenterLabels { vcenter: name.to_owned() };
-        self.live.remove(&labels);
+        let labels = VcenterLabels::of(name);
+        self.vcenters.forget(name);
         self.last_heard.remove(&labels);
         self.sessions.remove(&labels);
-        self.in_flight.remove(&labels);
     }
 
     pub fn observer(&self, vcenter: &str) -> Arc<dyn CallObserver> {
-        let labels = VcenterLabels { vcenter: vcenter.to_owned() };
+        let labels = VcenterLabels::of(vcenter);
         Arc::new(Observer { metrics: self.clone(), labels })
     }
 }
@@ -176,20 +143,15 @@ struct Observer {
 
 impl CallObserver for Observer {
     fn started(&self, _call: Call<'_>) {
-        self.metrics.in_flight.get_or_create(&self.labels).inc();
+        self.metrics.vcenters.call_started(&self.labels.vcenter);
     }
 
     fn finished(&self, call: Call<'_>, outcome: Outcome, latency: Duration) {
         let Self { metrics, labels } = self;
-        metrics.in_flight.get_or_create(labels).dec();
         if call.method == WATCH_METHOD && outcome == Outcome::Done {
             metrics.last_heard.get_or_create(labels).set(jiff::Timestamp::now().as_second());
         }
-        let labels =
-            CallLabels { vcenter: labels.vcenter.clone(), request: call.method.to_owned() };
-        metrics.latency.get_or_create(&labels).observe(latency.as_secs_f64());
-        if matches!(outcome, Outcome::Refused | Outcome::Failed) {
-            metrics.errors.get_or_create(&labels).inc();
-        }
+        let failed = matches!(outcome, Outcome::Refused | Outcome::Failed);
+        metrics.vcenters.call_finished(&labels.vcenter, call.method, failed, latency);
     }
 }

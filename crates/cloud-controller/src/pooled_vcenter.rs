@@ -194,7 +194,7 @@ impl PooledVcenter {
         *known = problem;
         drop(known);
         let first = !self.started.swap(true, Ordering::Relaxed);
-        self.shared.metrics.set_live(self.name(), live);
+        self.shared.metrics.vcenters.set_live(self.name(), live);
         self.live.send_replace(live);
         if first {
             self.signal(Signal::Resync);

@@ -18,7 +18,7 @@ use cloud_controller::{
 use runtime::{
     build::BuildInfo,
     checks::{Check, Checks},
-    error_chain::error_chain,
+    configuration::{Followed, Reading},
     kubernetes::{self, ClusterOptions},
     lease::{self, Contender, Leadership, Mandate, Terms},
     process::shutdown_on_signal,
@@ -227,53 +227,32 @@ impl LeaderTasks {
             supervisor.apply(configuration, &SharedSettings { categories, ..shared.clone() });
             let _ = shared.signals.send(Signal::Resync);
         };
-        let mut current = first.clone();
-        let mut last_error = String::new();
+        let mut followed = Followed::new(first.clone());
         apply(supervisor, first);
         self.metrics.configuration_current.set(1);
         loop {
             sleep(POLL_INTERVAL).await;
             self.report(pool);
-            match self.source.load() {
-                Ok(configuration) => {
-                    last_error.clear();
-                    self.metrics.configuration_current.set(1);
-                    if configuration != current {
-                        tracing::info!("the configuration changed");
-                        current = configuration.clone();
-                        apply(supervisor, configuration);
-                    }
-                    // Only now: additional vCenters are in the pool from here on.
-                    pool.set_configuration_problem(None);
-                }
-                Err(error) => {
-                    self.metrics.configuration_current.set(0);
-                    let now = error_chain(&error);
-                    pool.set_configuration_problem(Some(now.clone()));
-                    if now != last_error {
-                        tracing::error!(
-                            error = now,
-                            "the changed configuration cannot be used; the old one stays in use"
-                        );
-                        last_error = now;
-                    }
-                }
+            let reading = followed.read(self.source.load());
+            if let Reading::Unusable(error) = reading {
+                self.metrics.configuration_current.set(0);
+                pool.set_configuration_problem(Some(error));
+                continue;
             }
+            self.metrics.configuration_current.set(1);
+            if let Reading::Changed { now, .. } = reading {
+                apply(supervisor, now);
+            }
+            // Only now: additional vCenters are in the pool from here on.
+            pool.set_configuration_problem(None);
         }
     }
 
     fn report(&self, pool: &VcenterPool) {
-        let problems = pool.problems();
         for pooled in pool.pooled_vcenters() {
             self.metrics.count_sessions(pooled.name(), pooled.sessions());
         }
-        if problems.is_empty() {
-            self.vcenters.pass();
-        } else {
-            let listed: Vec<String> =
-                problems.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-            self.vcenters.fail(listed.join("; "));
-        }
+        self.vcenters.pass_without(&pool.problems());
     }
 }
 

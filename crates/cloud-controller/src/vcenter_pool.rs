@@ -181,7 +181,7 @@ impl PoolSupervisor {
         let current = state.pooled_vcenters.get(name).filter(|entry| has_settings(entry));
         if let Some(current) = current {
             if cancelled.is_some() {
-                shared.metrics.set_live(name, current.pooled.problem().is_none());
+                shared.metrics.vcenters.set_live(name, current.pooled.problem().is_none());
             }
             return;
         }

@@ -32,6 +32,7 @@ mod publish;
 mod size;
 mod snapshot_list;
 mod snapshots;
+mod unfinished;
 mod unpublish;
 
 use std::{
@@ -183,7 +184,11 @@ impl Controller for ControllerService {
         &self,
         request: Request<csi::CreateVolumeRequest>,
     ) -> Result<Response<csi::CreateVolumeResponse>, Status> {
-        mutating!(self, "create-volume", create::create, request)
+        let driver = Arc::clone(&self.driver);
+        let planned = request.extensions().get().cloned();
+        let request = request.into_inner();
+        let call = async move { Ok(create::create(&driver, &request, planned).await?) };
+        self.run("create-volume", call).await
     }
 
     async fn delete_volume(

@@ -11,24 +11,7 @@
 //! `proto` has the types and services of the CSI specification, generated from `proto/csi.proto`. `identity`,
 //! `controller` and `node` implement the three services. `loops` does the work of the upstream sidecars and of the
 //! Go driver's syncer. It calls the controller in the same process, with the requests that a sidecar would send
-//! through the socket.
-#![allow(
-    clippy::similar_names,
-    clippy::needless_pass_by_value,
-    clippy::implicit_hasher,
-    clippy::match_same_arms,
-    reason = "context and content are different things; a table of states has a line for each"
-)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::type_complexity,
-        clippy::unnecessary_join,
-        clippy::duration_suboptimal_units,
-        clippy::iter_nth,
-        reason = "tables of tests"
-    )
-)]
+//! through the socket, and writes the names of claims and pods into CNS.
 #![allow(clippy::result_large_err, reason = "tonic's Status is the error of every service")]
 
 pub mod cluster_id;

@@ -7,7 +7,9 @@
 //!         │                     │    ├──► resize     │
 //!         │                     │    ├──► modify     │
 //!         │                     │    ├──► snapshot   │
-//!         │                     │    └──► capacity  ─┘
+//!         │                     │    ├──► orphans    │
+//!         │                     │    ├──► capacity  ─┘
+//!         │                     │    └──► metadata  ────► CNS
 //!         └── writer, events ◄──┴───────────┘
 //! ```
 //!
@@ -16,15 +18,18 @@
 //! and calls happen only while this process leads.
 
 pub mod attach;
+pub mod attempts;
 pub mod attributes_class;
 pub mod capacity;
 pub mod cluster;
 pub mod conditions;
 pub mod context;
 pub mod events;
+pub mod metadata;
 pub mod model;
 pub mod modify;
 pub mod names;
+pub mod orphans;
 pub mod permissions;
 pub mod provision;
 pub mod quantity;
@@ -49,8 +54,10 @@ use self::{
     cluster::{Change, Cluster, Gone},
     context::{Context, Shared},
     events::Events,
+    metadata::MetadataSync,
     model::{Claim, Metadata as _},
     modify::Modifier,
+    orphans::{Creations, OrphanFinder},
     provision::Provisioner,
     queue::{ANY, Next, Queue, Reconcile},
     reclaim::Reclaimer,
@@ -63,8 +70,10 @@ pub use self::{
     context::{CapacitySettings, Settings},
     provision::topology::Options as TopologyOptions,
 };
-use crate::proto::csi::{
-    controller_server::Controller, controller_service_capability::rpc::Type as Rpc,
+use crate::{
+    metrics::LoopMetrics,
+    proto::csi::{controller_server::Controller, controller_service_capability::rpc::Type as Rpc},
+    vcenters::Vcenters,
 };
 
 #[derive(Debug, Snafu)]
@@ -79,25 +88,42 @@ pub enum Error {
     Ended { source: runtime::tasks::Ended },
 }
 
+/// What the loops work with.
+pub struct Services {
+    pub controller: Arc<dyn Controller>,
+    /// The recorded creations; without them, creations whose claim is gone are not finished.
+    pub creations: Option<Arc<dyn Creations>>,
+    /// The vCenters; without them, CNS learns nothing about claims and pods.
+    pub vcenters: Option<Vcenters>,
+    pub metrics: LoopMetrics,
+}
+
+impl Services {
+    /// Only what the sidecars need too.
+    pub fn of(controller: Arc<dyn Controller>) -> Self {
+        Self { controller, creations: None, vcenters: None, metrics: LoopMetrics::default() }
+    }
+}
+
 /// Runs all loops until `shutdown` is cancelled, and then lets running operations finish.
 ///
 /// The caller holds the leader election's Lease: `mandate` is its mandate, and `shutdown` is cancelled when the
 /// leadership is lost. Nothing is written and no call is sent after the mandate has ended.
 pub async fn run(
     client: Client,
-    controller: Arc<dyn Controller>,
+    services: Services,
     settings: Settings,
     mandate: Mandate,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let calls = Calls::new(controller, mandate.clone(), settings.call_timeout);
+    let calls = Calls::new(services.controller.clone(), mandate.clone(), settings.call_timeout);
     let capabilities = calls.capabilities().await.context(CapabilitiesSnafu)?;
     let (events, sending) =
         Events::new(client.clone(), mandate.clone(), &settings.driver, &settings.identity);
     let (cluster, watches) = Cluster::new(&settings.driver, settings.topology);
-    let writer = Writer::new(client.clone(), mandate);
+    let writer = Writer::new(client.clone(), mandate.clone());
     let context = Arc::new(Context { settings, cluster, writer, calls, capabilities, events });
-    let loops = Loops::new(&context);
+    let loops = Loops::new(&context, services, mandate);
     let mut background = Tasks::default();
     background.spawn("events", sending);
     let route = {
@@ -140,21 +166,32 @@ struct Loops {
     claims: Arc<Queue>,
     volumes: Arc<Queue>,
     attachments: Arc<Queue>,
+    metadata: Option<Arc<MetadataSync>>,
+    creations: Option<Arc<dyn Creations>>,
+    metrics: LoopMetrics,
 }
 
 impl Loops {
-    fn new(context: &Shared) -> Self {
+    fn new(context: &Shared, services: Services, mandate: Mandate) -> Self {
+        let metrics = services.metrics;
+        let queue = |name| Arc::new(Queue::new(name, &metrics));
+        let metadata = services
+            .vcenters
+            .map(|vcenters| MetadataSync::new(context.clone(), vcenters, mandate, metrics.clone()));
         Self {
             context: context.clone(),
             provisioner: Arc::new(Provisioner::new(context.clone())),
             attacher: Arc::new(Attacher::new(context.clone())),
             changes: Arc::new(ClaimChanges::new(context)),
-            bound_claims: Arc::default(),
-            contents: Arc::default(),
+            bound_claims: queue("change"),
+            contents: queue("snapshot"),
             capacity_changed: Arc::default(),
-            claims: Arc::default(),
-            volumes: Arc::default(),
-            attachments: Arc::default(),
+            claims: queue("provision"),
+            volumes: queue("reclaim"),
+            attachments: queue("attach"),
+            metadata,
+            creations: services.creations,
+            metrics,
         }
     }
 
@@ -182,6 +219,15 @@ impl Loops {
             let publisher = CapacityPublisher::new(self.context.clone(), settings, trigger);
             tasks.spawn("capacity", publisher.run(stop.clone()));
         }
+        if let Some(metadata) = self.metadata.clone() {
+            tasks.spawn("metadata", metadata.run(stop.clone()));
+        }
+        if let Some(creations) = self.creations.clone() {
+            let (context, provisioner) = (self.context.clone(), self.provisioner.clone());
+            let metrics = self.metrics.clone();
+            let finder = OrphanFinder { context, provisioner, creations, metrics };
+            tasks.spawn("orphans", finder.run(stop.clone()));
+        }
         tasks
     }
 
@@ -204,6 +250,9 @@ impl Loops {
         let driver = &self.context.settings.driver;
         match change {
             Change::Claim(claim) => {
+                if let Some(metadata) = &self.metadata {
+                    metadata.claim_changed(&claim);
+                }
                 if provision::concerns(&claim, driver) {
                     self.claims.add(&provision::key(&claim), claim.revision());
                 }
@@ -212,6 +261,9 @@ impl Loops {
                 }
             }
             Change::Volume(volume) => {
+                if let Some(metadata) = &self.metadata {
+                    metadata.volume_changed(&volume);
+                }
                 if self.provisioner.volume_seen(volume.name()) {
                     self.capacity_changed.notify_one();
                 }
@@ -263,12 +315,18 @@ impl Loops {
             Gone::Claim(claim) => {
                 self.context.writer.forget(claim.uid());
                 self.changes.forget(claim.uid());
+                if let Some(metadata) = &self.metadata {
+                    metadata.claim_changed(claim);
+                }
             }
             Gone::Content(content) => self.context.writer.forget(content.uid()),
             Gone::Volume(volume) => {
                 self.context.writer.forget(volume.uid());
                 self.provisioner.volume_seen(volume.name());
                 self.capacity_changed.notify_one();
+                if let Some(metadata) = &self.metadata {
+                    metadata.volume_gone(volume);
+                }
             }
             Gone::Attachment(attachment) => {
                 self.context.writer.forget(attachment.uid());

@@ -63,8 +63,15 @@ pub struct Operation {
     pub capacity_mib: Option<i64>,
     /// The volume or snapshot that the new volume is made from.
     pub source: Option<String>,
+    /// The PersistentVolume of a new volume, as JSON and without what CNS decides. The loops create it even if the
+    /// claim is deleted meanwhile.
+    pub planned: Option<String>,
     pub error: Option<String>,
 }
+
+/// The extension of a CreateVolume request that comes from the loops: [`Operation::planned`].
+#[derive(Clone, Debug)]
+pub struct PlannedVolume(pub String);
 
 impl Operation {
     /// An operation that CNS has not been asked for yet.
@@ -79,6 +86,7 @@ impl Operation {
             snapshot_id: None,
             capacity_mib: None,
             source: None,
+            planned: None,
             error: None,
         }
     }
@@ -88,6 +96,9 @@ impl Operation {
 #[tonic::async_trait]
 pub trait OperationRecords: Send + Sync + std::fmt::Debug {
     async fn find(&self, name: &str) -> Result<Option<Operation>, RecordError>;
+
+    /// All records, in no order.
+    async fn all(&self) -> Result<Vec<Operation>, RecordError>;
 
     /// Creates or replaces the record. It is durable on return. Fails if another process changed it.
     async fn store(&self, operation: &Operation) -> Result<(), RecordError>;
@@ -118,7 +129,7 @@ pub struct MemoryRecords {
 }
 
 impl MemoryRecords {
-    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<String, Operation>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Operation>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,16 +137,20 @@ impl MemoryRecords {
 #[tonic::async_trait]
 impl OperationRecords for MemoryRecords {
     async fn find(&self, name: &str) -> Result<Option<Operation>, RecordError> {
-        Ok(self.all().get(name).cloned())
+        Ok(self.lock().get(name).cloned())
+    }
+
+    async fn all(&self) -> Result<Vec<Operation>, RecordError> {
+        Ok(self.lock().values().cloned().collect())
     }
 
     async fn store(&self, operation: &Operation) -> Result<(), RecordError> {
-        self.all().insert(operation.name.clone(), operation.clone());
+        self.lock().insert(operation.name.clone(), operation.clone());
         Ok(())
     }
 
     async fn remove(&self, name: &str) -> Result<(), RecordError> {
-        self.all().remove(name);
+        self.lock().remove(name);
         Ok(())
     }
 }

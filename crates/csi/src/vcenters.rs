@@ -122,7 +122,7 @@ impl Supervisor {
             if !keep {
                 tracing::info!(vcenter = &**name, "disconnecting");
                 running.stop.cancel();
-                shared.metrics.forget(name);
+                shared.metrics.vcenters.forget(name);
             }
             keep
         });

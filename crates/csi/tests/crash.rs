@@ -2,6 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::panic)]
 
 mod common;
+#[path = "crash/orphans.rs"]
+mod orphans;
+#[path = "crash/repeated.rs"]
+mod repeated;
+#[path = "crash/wiring.rs"]
+mod wiring;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -10,7 +16,7 @@ use csi::proto::csi::{ListVolumesRequest, Volume, controller_client::ControllerC
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams},
     core::gvk::GroupVersionKind,
 };
 use testkit::{ControlPlane, Fault, Inventory, Process, Vcenter, Workdir, eventually};
@@ -18,7 +24,10 @@ use tonic::{
     Status,
     transport::{Channel, Endpoint},
 };
-use vsphere::{Client, Credentials, Trust, cns::QueryFilter};
+use vsphere::{
+    Client, Credentials, Trust,
+    cns::{QueryFilter, Volume as CnsVolume},
+};
 
 const NAMESPACE: &str = "vmware-system-csi";
 const NAME: &str = "pvc-0d3c8a1e-2b1f-4c55-9f0e-3f8f3a1d2c4b";
@@ -29,26 +38,36 @@ struct Site {
     workdir: Workdir,
     /// The controller that calls go to.
     socket: &'static str,
+    /// The address of the controller's metrics.
+    http_address: String,
 }
 
 impl Site {
     async fn start() -> Self {
-        let (plane, vcenter) =
-            tokio::join!(ControlPlane::start(), Vcenter::start(Inventory::with_vms(2)));
+        Self::on(ControlPlane::start().await).await
+    }
+
+    async fn on(plane: ControlPlane) -> Self {
+        let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
         let mut namespace = Namespace::default();
         namespace.metadata.name = Some(NAMESPACE.into());
         let namespaces = Api::<Namespace>::all(plane.client());
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let workdir = Workdir::new("csi-crash").unwrap();
-        Self { plane, vcenter, workdir, socket: "csi.sock" }
+        let http_address = "127.0.0.1:0".to_owned();
+        Self { plane, vcenter, workdir, socket: "csi.sock", http_address }
     }
 
     fn socket(&self) -> PathBuf {
         self.workdir.path().join(self.socket)
     }
 
-    /// Starts the controller and waits until it serves and has read the vCenter.
+    /// Starts the controller without loops and waits until it serves and has read the vCenter.
     async fn controller(&self, label: &str) -> Process {
+        self.controller_with(label, &["--sidecars"]).await
+    }
+
+    async fn controller_with(&self, label: &str, more: &[&str]) -> Process {
         let ca = self.workdir.write("ca.pem", self.vcenter.ca_pem()).unwrap();
         let (address, port) = (self.vcenter.address().ip(), self.vcenter.address().port());
         let configuration = format!(
@@ -59,14 +78,14 @@ impl Site {
         );
         let configuration = self.workdir.write("csi-vsphere.conf", configuration).unwrap();
         let _ = std::fs::remove_file(self.socket());
-        let arguments = [
+        let mut arguments = vec![
             "controller".to_owned(),
             format!("--endpoint=unix://{}", self.socket().display()),
             format!("--config={}", configuration.display()),
             format!("--kubeconfig={}", self.plane.kubeconfig().display()),
-            "--http-address=127.0.0.1:0".to_owned(),
-            "--sidecars".to_owned(),
+            format!("--http-address={}", self.http_address),
         ];
+        arguments.extend(more.iter().map(ToString::to_string));
         let program = PathBuf::from(env!("CARGO_BIN_EXE_vsphere-csi"));
         let process = Process::spawn(&program, label, arguments, &[], &self.workdir).unwrap();
         eventually("the socket exists", 60, async || {
@@ -108,8 +127,12 @@ impl Site {
 
     /// Waits for the record; with a task if asked.
     async fn recorded(&self, with_task: bool) {
+        self.recorded_as(NAME, with_task).await;
+    }
+
+    async fn recorded_as(&self, name: &str, with_task: bool) {
         eventually("the operation is recorded", 60, async || {
-            let record = self.records().get_opt(NAME).await.map_err(|error| error.to_string())?;
+            let record = self.records().get_opt(name).await.map_err(|error| error.to_string())?;
             let record = record.ok_or("no record")?;
             let details = &record.data["status"]["latestOperationDetails"][0];
             match details["taskId"].as_str() {
@@ -121,6 +144,10 @@ impl Site {
     }
 
     async fn volumes(&self) -> usize {
+        self.cns_volumes().await.len()
+    }
+
+    async fn cns_volumes(&self) -> Vec<CnsVolume> {
         let client = Client::builder(self.vcenter.address().to_string())
             .trust(Trust::CaBundle(self.vcenter.ca_pem()))
             .credentials(Credentials::new(
@@ -132,7 +159,12 @@ impl Site {
             .unwrap();
         let volumes = client.query_volumes(&QueryFilter::default()).await.unwrap();
         client.shut_down().await;
-        volumes.len()
+        volumes
+    }
+
+    async fn record_names(&self) -> Vec<String> {
+        let all = self.records().list(&ListParams::default()).await.unwrap();
+        all.into_iter().map(|record| record.metadata.name.unwrap()).collect()
     }
 }
 
@@ -217,4 +249,24 @@ async fn a_controller_that_must_stop_finishes_what_it_began() {
     assert_eq!(details["taskStatus"], "Success", "{details}");
     let sessions = site.vcenter.sessions().await.to_string();
     assert!(!sessions.contains("vsphere-csi"), "it logged out: {sessions}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_another_controller_deleted_is_made_again() {
+    let mut site = Site::start().await;
+    let first = site.controller("first").await;
+    site.socket = "second.sock";
+    let second = site.controller("second").await;
+    site.socket = "csi.sock";
+    let volume = site.create_at_last().await.volume_id;
+    site.socket = "second.sock";
+    assert_eq!(site.create_at_last().await.volume_id, volume, "the second controller knows it");
+    site.socket = "csi.sock";
+    site.call(repeated::Call::Delete, &volume).await.unwrap();
+    site.socket = "second.sock";
+    let again = site.create_at_last().await.volume_id;
+    assert_ne!(again, volume);
+    let in_cns = site.cns_volumes().await;
+    assert_eq!(in_cns.iter().map(|v| &*v.id.id).collect::<Vec<_>>(), [again]);
+    drop((first, second));
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -83,6 +84,13 @@ impl Check {
     /// Fails until the next report. `/livez` or `/readyz` shows the reason.
     pub fn fail(&self, reason: impl Into<String>) {
         self.report(State::Fail(reason.into()));
+    }
+
+    /// Passes without problems; otherwise fails with the name and the reason of each.
+    pub fn pass_without<N: Display>(&self, problems: &[(N, String)]) {
+        let listed: Vec<String> =
+            problems.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        if listed.is_empty() { self.pass() } else { self.fail(listed.join("; ")) }
     }
 
     fn report(&self, state: State) {

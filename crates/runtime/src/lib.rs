@@ -10,10 +10,12 @@
 //!    │     ├── probe     the client for that socket, for exec probes
 //!    │     ├── checks    named conditions behind the probes
 //!    │     └── metrics   the registry
+//!    ├── configuration  follows a configuration that changes
 //!    ├── kubernetes  creates Kubernetes clients
 //!    ├── lease       leader election: compare-and-swap, monotonic expiry, a token every writer holds
 //!    ├── memory      returns freed memory to the kernel
 //!    ├── backoff     per-object delays that grow, with jitter
+//!    ├── queue       the work queue of a controller
 //!    └── error_chain an error and its causes in one line
 //! ```
 //!
@@ -22,6 +24,7 @@
 pub mod backoff;
 pub mod build;
 pub mod checks;
+pub mod configuration;
 pub mod error_chain;
 pub mod kubernetes;
 pub mod lease;
@@ -29,6 +32,7 @@ pub mod memory;
 pub mod metrics;
 pub mod probe;
 pub mod process;
+pub mod queue;
 pub mod server;
 pub mod tasks;
 pub mod telemetry;

@@ -63,7 +63,13 @@ fn csi_driver(version: &Version) -> Value {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIDriver",
         "metadata": metadata(CSI_DRIVER, "", version),
-        "spec": { "attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File" },
+        // The controller publishes the free space of each StorageClass, and the scheduler reads it.
+        "spec": {
+            "attachRequired": true,
+            "podInfoOnMount": false,
+            "fsGroupPolicy": "File",
+            "storageCapacity": true,
+        },
     })
 }
 
@@ -74,6 +80,10 @@ fn controller_access(profile: &Profile, version: &Version) -> Vec<Value> {
     let snapshots = "snapshot.storage.k8s.io";
     let rules = [
         rule("", &["nodes"], &READ),
+        // vCenter shows the pods of a volume.
+        rule("", &["pods"], &["list", "watch"]),
+        // Its uid is the uid of the cluster.
+        named("", &["namespaces"], &["kube-system"], &["get"]),
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "patch"]),
         rule("", &["persistentvolumeclaims/status"], &["patch"]),
         rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
@@ -100,6 +110,8 @@ fn controller_access(profile: &Profile, version: &Version) -> Vec<Value> {
             &["cnsvolumeoperationrequests"],
             &["get", "list", "watch", "create", "update", "patch", "delete"],
         ),
+        rule(storage, &["csistoragecapacities"], &["list", "create", "patch", "delete"]),
+        named("apps", &["deployments"], &[CSI_CONTROLLER], &["get"]),
         rule("coordination.k8s.io", &["leases"], &["create"]),
         named("coordination.k8s.io", &["leases"], &[LEASE], &["get", "list", "watch", "update"]),
         named("", &["configmaps"], &["vsphere-csi-cluster-id"], &["get"]),

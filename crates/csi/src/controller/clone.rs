@@ -58,8 +58,8 @@ async fn snapshot(
     }
     let volume_id = VolumeId::from(volume);
     let specs = [SnapshotCreateSpec { volume: volume_id, description: description(clone) }];
-    let started = connection.client.create_volume_snapshots(&specs).await;
-    let (_, made) = failure::finish(what, started).await?;
+    let started = connection.client.create_volume_snapshots(&specs);
+    let (_, made) = failure::run(connection, "create-snapshot", what, started).await?;
     match made.snapshot {
         Some(snapshot) => Ok(snapshot.id),
         None => failure::NoResultSnafu { what: what() }.fail(),
@@ -75,8 +75,8 @@ pub(super) async fn remove_snapshot(
     for snapshot in find(connection, volume, clone).await? {
         let specs = [SnapshotDeleteSpec { volume: VolumeId::from(volume), snapshot }];
         let what = || format!("remove the temporary snapshot of the volume {volume}");
-        let started = connection.client.delete_volume_snapshots(&specs).await;
-        failure::finish(what, started).await?;
+        let started = connection.client.delete_volume_snapshots(&specs);
+        failure::run(connection, "delete-snapshot", what, started).await?;
     }
     Ok(())
 }

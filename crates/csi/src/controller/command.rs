@@ -3,10 +3,11 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
+use prometheus_client::metrics::info::Info;
 use runtime::{
     build::BuildInfo,
     checks::{Check, Checks},
-    error_chain::error_chain,
+    configuration::{Followed, Reading},
     kubernetes::{self, ClusterOptions},
     process::shutdown_on_signal,
     server::{self as probes, Server, ServerState},
@@ -104,7 +105,11 @@ pub async fn run(arguments: ControllerArguments, build: BuildInfo) -> Result<(),
     let mut tasks = Tasks::default();
     let probes = Server::bind(arguments.http_address).await.context(ProbesSnafu)?;
     let registry = runtime::metrics::Metrics::new("", build);
-    registry.register(|registry| metrics.register(registry));
+    registry.register(|registry| {
+        metrics.register(registry);
+        let version = Info::new(vec![("version", build.version)]);
+        registry.register("vsphere_csi", "The version of the driver", version);
+    });
     let state = ServerState { build, live, ready: ready.clone(), metrics: registry };
     tasks.spawn("probes", probes.serve(state, CancellationToken::new()));
     tasks.spawn("memory", runtime::memory::return_free_memory());
@@ -136,7 +141,7 @@ pub async fn run(arguments: ControllerArguments, build: BuildInfo) -> Result<(),
         Arc::clone(&records) as _,
         nodes,
         settings(&configuration),
-        metrics,
+        metrics.clone(),
     );
     let starting = ready.register("records", "the operation records are not read yet");
     stop.run_until_cancelled(records.ready()).await;
@@ -153,10 +158,11 @@ pub async fn run(arguments: ControllerArguments, build: BuildInfo) -> Result<(),
         namespace: arguments.namespace.clone(),
         service: service.clone(),
         vcenters: vcenters.clone(),
+        metrics: metrics.clone(),
         loops: !arguments.sidecars,
         topology: !configuration.categories.is_empty(),
     };
-    let leading = leader.run(&ready, stop.clone());
+    let leading = Box::pin(leader.run(&ready, stop.clone()));
     let check = ready.register("vcenters", "not connected yet");
     let following = follow_configuration(
         &arguments,
@@ -193,49 +199,28 @@ fn settings(configuration: &Configuration) -> ControllerSettings {
 /// Applies every new version of the configuration, and reports vCenters that cannot be used.
 async fn follow_configuration(
     arguments: &ControllerArguments,
-    mut current: Configuration,
+    current: Configuration,
     supervisor: &mut Supervisor,
     vcenters: &Vcenters,
     service: &ControllerService,
     shared: &SharedSettings,
     check: &Check,
 ) -> std::convert::Infallible {
-    let mut last_error = String::new();
+    let mut followed = Followed::new(current);
     loop {
-        let problems = vcenters.problems();
-        if problems.is_empty() {
-            check.pass();
-        } else {
-            let listed = problems.iter().map(|(name, why)| format!("{name}: {why}"));
-            check.fail(listed.collect::<Vec<_>>().join("; "));
-        }
+        check.pass_without(&vcenters.problems());
         sleep(POLL_INTERVAL).await;
-        match Configuration::load(&arguments.config) {
-            Ok(new) if new != current => {
-                tracing::info!("the configuration changed");
-                if new.cluster_id != current.cluster_id {
-                    tracing::error!(
-                        "the cluster-id changed; the driver keeps the old one, because CNS stores the volumes under it"
-                    );
-                }
-                let shared =
-                    SharedSettings { with_tags: !new.categories.is_empty(), ..shared.clone() };
-                supervisor.apply(&new.vcenters, &shared);
-                service.apply(settings(&new));
-                current = new;
-                last_error.clear();
+        if let Reading::Changed { before, now } =
+            followed.read(Configuration::load(&arguments.config))
+        {
+            if now.cluster_id != before.cluster_id {
+                tracing::error!(
+                    "the cluster-id changed; the driver keeps the old one, because CNS stores the volumes under it"
+                );
             }
-            Ok(_) => last_error.clear(),
-            Err(error) => {
-                let error = error_chain(&error);
-                if error != last_error {
-                    tracing::error!(
-                        error,
-                        "the changed configuration cannot be used; the old one stays in use"
-                    );
-                    last_error = error;
-                }
-            }
+            let shared = SharedSettings { with_tags: !now.categories.is_empty(), ..shared.clone() };
+            supervisor.apply(&now.vcenters, &shared);
+            service.apply(settings(&now));
         }
     }
 }

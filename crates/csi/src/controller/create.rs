@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   record: none ──► index by name ──► none: place, record, CNS, record
-//!   record: success, volume exists ──► the same volume
+//!   record: success, CNS knows the volume ──► the same volume
 //!   record: in progress with a task ──► wait for that task
 //!   record: in progress without a task ──► the answer was lost: look for the volume and for running tasks
 //! ```
@@ -11,6 +11,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use snafu::ResultExt as _;
+use tokio::time::Instant;
 use vsphere::{
     Error as VcenterError, FaultKind, MoRef,
     cns::{CreateSpec, Created, ExtendSpec, QueryFilter, VolumeId, VolumeOutcome, VolumeTask},
@@ -24,11 +25,13 @@ use super::{
     create_plan::plan,
     create_request::{Source, WantedVolume},
     failure::{self, CnsError},
-    size,
+    locate, size,
 };
 use crate::{
-    proto::csi::{CreateVolumeRequest, CreateVolumeResponse, Topology, Volume},
-    records::{Operation, OperationState},
+    proto::csi::{
+        CreateVolumeRequest, CreateVolumeResponse, Topology, Volume, VolumeContentSource,
+    },
+    records::{Operation, OperationState, PlannedVolume},
     site::Site,
     vcenters::{Connection, KnownVolume},
 };
@@ -38,11 +41,12 @@ const QUICK: Duration = Duration::from_secs(1);
 /// How long a lost call can take to appear among vCenter's tasks.
 const LOST_CALL: Duration = Duration::from_secs(10);
 
-type Found = (Connection, Arc<KnownVolume>);
+pub(super) type Found = (Connection, Arc<KnownVolume>);
 
 pub(super) async fn create(
     driver: &Driver,
     request: &CreateVolumeRequest,
+    planned: Option<PlannedVolume>,
 ) -> Result<CreateVolumeResponse, CreateError> {
     let has_topology = !driver.settings().categories.is_empty();
     let wanted = WantedVolume::read(request, has_topology)?;
@@ -53,13 +57,14 @@ pub(super) async fn create(
         complete(driver, &wanted, record, found).await?
     } else {
         let is_repeated = record.is_some_and(|r| r.state == OperationState::InProgress);
-        make(driver, &wanted, is_repeated).await?
+        make(driver, &wanted, is_repeated, planned).await?
     };
-    Ok(respond(driver, request, &connection, &volume))
+    let source = request.volume_content_source.clone();
+    Ok(CreateVolumeResponse { volume: Some(described(driver, &connection, &volume, source)) })
 }
 
 /// The volume that an earlier call created, or is about to create.
-async fn find(
+pub(super) async fn find(
     driver: &Driver,
     wanted: &WantedVolume,
     record: Option<&Operation>,
@@ -82,11 +87,26 @@ async fn find(
         let (client, cluster) = (&connection.client, connection.cluster_id());
         let covered = connection.volumes.cover(foreign_changes, client, cluster).await;
         covered.context(RecoverSnafu { name })?;
-        if let Some(volume) = connection.volumes.named(&wanted.cns_name) {
+        if let Some(volume) = connection.volumes.named(&wanted.cns_name)
+            && let Some(volume) = confirm(&connection, name, &volume.id).await?
+        {
             return Ok(Some((connection, volume)));
         }
     }
     Ok(None)
+}
+
+/// Asks CNS whether a remembered volume still exists. Another controller deletes volumes without a record.
+async fn confirm(
+    connection: &Connection,
+    name: &str,
+    id: &str,
+) -> Result<Option<Arc<KnownVolume>>, CreateError> {
+    let found = locate::in_cns(connection, id).await.context(RecoverSnafu { name })?;
+    if found.is_none() {
+        connection.volumes.remove(id);
+    }
+    Ok(found.map(|volume| connection.volumes.set(volume.into())))
 }
 
 async fn follow_record(
@@ -97,18 +117,7 @@ async fn follow_record(
 ) -> Result<Option<Arc<KnownVolume>>, CreateError> {
     let name = &wanted.name;
     match (record.state, &record.volume_id, &record.task) {
-        (OperationState::Success, Some(id), _) => {
-            if let Some(known) = connection.volumes.get(id) {
-                return Ok(Some(known));
-            }
-            // Deleted, or registered by somebody else: CNS decides.
-            let ids = vec![VolumeId::from(id.as_str())];
-            let filter = QueryFilter { ids, ..QueryFilter::default() };
-            let found = connection.client.query_volumes(&filter).await;
-            let found = found.context(RecoverSnafu { name })?;
-            let found = found.into_iter().find(|volume| volume.id.id == *id);
-            Ok(found.map(|volume| connection.volumes.set(volume.into())))
-        }
+        (OperationState::Success, Some(id), _) => confirm(connection, name, id).await,
         (OperationState::InProgress, _, Some(task)) => {
             let resumed = connection.client.resume_volume_task::<Created>(task.clone());
             let outcomes = match resumed.wait(TASK_TIMEOUT).await {
@@ -197,12 +206,14 @@ async fn make(
     driver: &Driver,
     wanted: &WantedVolume,
     is_repeated: bool,
+    planned: Option<PlannedVolume>,
 ) -> Result<Found, CreateError> {
     let name = &wanted.name;
     let (connection, mut spec) = plan(driver, wanted).await?;
     let mut operation = Operation::begin(name, &connection.name);
     operation.capacity_mib = Some(wanted.size_mib);
     operation.source = wanted.source.as_ref().map(Source::id);
+    operation.planned = planned.map(|planned| planned.0);
     driver.records.store(&operation).await?;
     if let Some(source) = &wanted.source {
         let made = clone::source(&connection, source, name, is_repeated).await;
@@ -211,6 +222,7 @@ async fn make(
         spec.source = Some(source);
     }
     let mib = spec.backing.capacity_mib();
+    let since = Instant::now();
     let outcomes = start(driver, &connection, spec, &mut operation).await;
     let result = match outcomes {
         Ok(outcomes) => created(outcomes),
@@ -222,6 +234,7 @@ async fn make(
         },
         Err(source) => Err(CnsError::Call { what: "create a disk".to_owned(), source }),
     };
+    connection.metrics().task_ended("create-volume", since, result.is_err());
     match result {
         Ok((id, datastore)) => {
             let volume = remember(&connection, wanted, &id, mib, datastore.as_ref());
@@ -324,7 +337,13 @@ async fn finish(
         let id = VolumeId { id: volume.id.to_string() };
         let specs = [ExtendSpec { volume: id, capacity_mib: wanted.size_mib }];
         let grow = || format!("grow the new disk to {} MiB", wanted.size_mib);
-        let grown = failure::finish(grow, connection.client.extend_volumes(&specs).await).await;
+        let grown = failure::run(
+            connection,
+            "expand-volume",
+            grow,
+            connection.client.extend_volumes(&specs),
+        )
+        .await;
         grown.context(CnsSnafu { name })?;
         let grown = KnownVolume { capacity_mib: wanted.size_mib, ..KnownVolume::clone(&volume) };
         volume = connection.volumes.set(grown);
@@ -356,12 +375,13 @@ async fn give_up(driver: &Driver, error: &CnsError, mut operation: Operation) {
     }
 }
 
-fn respond(
+/// The volume as a caller knows it.
+pub(super) fn described(
     driver: &Driver,
-    request: &CreateVolumeRequest,
     connection: &Connection,
     volume: &KnownVolume,
-) -> CreateVolumeResponse {
+    content_source: Option<VolumeContentSource>,
+) -> Volume {
     let settings = driver.settings();
     let accessible_topology = if settings.categories.is_empty() {
         Vec::new()
@@ -372,13 +392,11 @@ fn respond(
         let segments = datastore.map(|d| site.segments_with(d)).unwrap_or_default();
         segments.into_iter().map(|s| Topology { segments: s.into_iter().collect() }).collect()
     };
-    CreateVolumeResponse {
-        volume: Some(Volume {
-            capacity_bytes: size::bytes(volume.capacity_mib),
-            volume_id: volume.id.to_string(),
-            volume_context: capabilities::volume_context(),
-            content_source: request.volume_content_source.clone(),
-            accessible_topology,
-        }),
+    Volume {
+        capacity_bytes: size::bytes(volume.capacity_mib),
+        volume_id: volume.id.to_string(),
+        volume_context: capabilities::volume_context(),
+        content_source,
+        accessible_topology,
     }
 }

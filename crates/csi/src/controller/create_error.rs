@@ -55,7 +55,7 @@ pub(super) enum CreateError {
 }
 
 impl CreateError {
-    fn code(&self) -> Code {
+    pub(super) fn code(&self) -> Code {
         match self {
             Self::Request { source } => source.code(),
             Self::Busy { .. } => Code::Aborted,

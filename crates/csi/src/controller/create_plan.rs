@@ -6,8 +6,7 @@ use snafu::ResultExt as _;
 use vsphere::{
     MoRef,
     cns::{
-        BackingDetails, ContainerCluster, CreateSpec, EntityMetadata, EntityReference,
-        PolicyProfile, VolumeMetadata,
+        BackingDetails, CreateSpec, EntityMetadata, EntityReference, PolicyProfile, VolumeMetadata,
     },
 };
 
@@ -118,14 +117,7 @@ async fn compatible_datastores(
 
 fn metadata(connection: &Connection, wanted: &WantedVolume) -> VolumeMetadata {
     let cluster_id = connection.cluster_id().to_owned();
-    let cluster = ContainerCluster {
-        kind: "KUBERNETES".to_owned(),
-        id: cluster_id.clone(),
-        user: connection.user.to_string(),
-        flavor: Some("VANILLA".to_owned()),
-        distribution: Some(connection.distribution().to_owned()).filter(|d| !d.is_empty()),
-        delete: None,
-    };
+    let cluster = connection.container_cluster();
     let entity = |kind: &str, name: &str, namespace: Option<&String>| EntityMetadata {
         name: name.to_owned(),
         labels: Vec::new(),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     proto::csi::{CapacityRange, CreateVolumeRequest, volume_content_source::Type},
-    records::short_digest,
+    records::{Operation, short_digest},
     site::Segments,
 };
 
@@ -111,6 +111,27 @@ impl WantedVolume {
             parameters,
             name,
         })
+    }
+}
+
+impl WantedVolume {
+    /// What an earlier call asked for, as far as its record says.
+    pub(super) fn recorded(record: &Operation) -> Self {
+        let source = record.source.as_ref().map(|id| match id.split_once('+') {
+            Some((volume, snapshot)) => {
+                Source::Snapshot { volume: volume.to_owned(), snapshot: snapshot.to_owned() }
+            }
+            None => Source::Volume { volume: id.clone() },
+        });
+        Self {
+            cns_name: cns_name(&record.name),
+            name: record.name.clone(),
+            range: None,
+            size_mib: record.capacity_mib.unwrap_or_default(),
+            parameters: VolumeParameters::default(),
+            source,
+            terms: Vec::new(),
+        }
     }
 }
 

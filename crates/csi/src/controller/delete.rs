@@ -1,5 +1,9 @@
-//! DeleteVolume. It needs no operation record: CNS finds the volume by its id, so a repeated call deletes the same volume
-//! or finds nothing.
+//! DeleteVolume.
+//!
+//! It needs no operation record. CNS finds the volume by its id, and an id is never used again, so a repeated call
+//! deletes the same volume or finds nothing. CNS may refuse a call while the task of a killed controller deletes the
+//! volume; the caller repeats it, and then the volume is gone. A create record of the volume can outlive it: CreateVolume
+//! asks CNS before it trusts a record.
 
 use snafu::{Snafu, ensure};
 use tonic::Code;
@@ -64,8 +68,8 @@ pub(super) async fn delete(
     require_no_snapshots(&connection, volume).await?;
     let ids = [VolumeId::from(volume.as_str())];
     let what = || "delete the disk".to_owned();
-    let started = connection.client.delete_volumes(&ids, true).await;
-    match failure::finish(what, started).await {
+    let started = connection.client.delete_volumes(&ids, true);
+    match failure::run(&connection, "delete-volume", what, started).await {
         Ok(_) => {}
         Err(error) if error.fault().is_some_and(failure::is_volume_missing) => {}
         Err(error) => return Err(explain(&connection, volume, error)),

@@ -1,4 +1,8 @@
-//! ControllerExpandVolume. It needs no operation record: the size is absolute, so a repeated call changes nothing more.
+//! ControllerExpandVolume.
+//!
+//! It needs no operation record. The size is absolute and CNS never shrinks a volume, so a repeated call ends with
+//! the same size. CNS refuses a call for a size that the volume has already, for example because the task of a killed
+//! controller grew it: then the size in CNS decides, not the refusal.
 
 use snafu::{Snafu, ensure};
 use tonic::Code;
@@ -88,13 +92,24 @@ pub(super) async fn expand(
     let id = VolumeId::from(volume.as_str());
     let specs = [ExtendSpec { volume: id, capacity_mib: wanted_mib }];
     let what = || format!("grow the disk to {wanted_mib} MiB");
-    let started = connection.client.extend_volumes(&specs).await;
-    if let Err(error) = failure::finish(what, started).await {
-        return Err(explain(&connection, volume, error).await);
+    let started = connection.client.extend_volumes(&specs);
+    if let Err(error) = failure::run(&connection, "expand-volume", what, started).await {
+        return match current_size(&connection, volume, &error).await {
+            Some(mib) if mib >= wanted_mib => Ok(answer(mib)),
+            _ => Err(explain(&connection, volume, error).await),
+        };
     }
     let grown = KnownVolume { capacity_mib: wanted_mib, ..KnownVolume::clone(&known) };
     connection.volumes.set(grown);
     Ok(answer(wanted_mib))
+}
+
+/// The size in CNS after a refusal.
+async fn current_size(connection: &Connection, volume: &str, error: &CnsError) -> Option<i64> {
+    error.fault()?;
+    let found = locate::in_cns(connection, volume).await.ok()??;
+    let known = connection.volumes.set(found.into());
+    Some(known.capacity_mib)
 }
 
 fn is_attached(connection: &Connection, volume: &str) -> bool {

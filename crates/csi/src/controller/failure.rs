@@ -1,6 +1,7 @@
 //! Failures of vCenter as gRPC codes and messages.
 
 use snafu::Snafu;
+use tokio::time::Instant;
 use tonic::Code;
 use vsphere::{
     Error, Fault, FaultKind, TaskState,
@@ -129,8 +130,20 @@ pub(super) fn is_volume_missing(fault: &Fault) -> bool {
     })
 }
 
-/// Waits for a task on one volume.
-pub(super) async fn finish<T: Outcome>(
+/// Starts a task on one volume and waits for it.
+pub(super) async fn run<T: Outcome>(
+    connection: &Connection,
+    optype: &'static str,
+    what: impl Fn() -> String,
+    start: impl Future<Output = Result<VolumeTask<T>, Error>>,
+) -> Result<(Option<VolumeId>, T), CnsError> {
+    let since = Instant::now();
+    let result = finish(what, start.await).await;
+    connection.metrics().task_ended(optype, since, result.is_err());
+    result
+}
+
+async fn finish<T: Outcome>(
     what: impl Fn() -> String,
     started: Result<VolumeTask<T>, Error>,
 ) -> Result<(Option<VolumeId>, T), CnsError> {

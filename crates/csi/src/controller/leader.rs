@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kube::Client;
+use k8s_openapi::{api::apps::v1::Deployment, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use kube::{Api, Client, Resource as _};
 use runtime::{
     checks::Checks,
     lease::{self, Contender, Terms},
@@ -13,13 +14,18 @@ use tokio_util::sync::CancellationToken;
 use super::ControllerService;
 use crate::{
     DRIVER_NAME,
-    loops::{self, Settings},
+    loops::{self, CapacitySettings, Services, Settings},
+    metrics::Metrics,
     node_topology,
     vcenters::Vcenters,
 };
 
 /// The Lease of the controllers, in the driver's namespace.
 pub const LEASE: &str = "vsphere-csi-controller";
+/// The Deployment of the controllers.
+const DEPLOYMENT: &str = "vsphere-csi-controller";
+/// How often the capacity is read again, as in external-provisioner.
+const CAPACITY_INTERVAL: Duration = Duration::from_mins(1);
 const TERMS: Terms = Terms {
     lease_duration: Duration::from_secs(15),
     renew_deadline: Duration::from_secs(10),
@@ -41,6 +47,7 @@ pub(super) struct Leader {
     pub(super) namespace: String,
     pub(super) service: ControllerService,
     pub(super) vcenters: Vcenters,
+    pub(super) metrics: Metrics,
     /// Whether the loops run; otherwise the upstream sidecars do their work.
     pub(super) loops: bool,
     /// Whether volumes are accessible from a part of the cluster only.
@@ -99,16 +106,54 @@ impl Leader {
                 stop.cancelled().await;
                 return Ok(());
             }
-            let settings =
-                Settings { topology: self.topology, ..Settings::new(DRIVER_NAME, identity) };
-            let controller = Arc::new(self.service.clone());
-            let running =
-                loops::run(self.client.clone(), controller, settings, mandate, stop.clone());
+            let capacity = CapacitySettings {
+                namespace: self.namespace.clone(),
+                owner: self.deployment().await,
+                interval: CAPACITY_INTERVAL,
+            };
+            let settings = Settings {
+                topology: self.topology,
+                capacity: Some(capacity),
+                ..Settings::new(DRIVER_NAME, identity)
+            };
+            let service = Arc::new(self.service.clone());
+            let services = Services {
+                controller: service.clone(),
+                creations: Some(service),
+                vcenters: Some(self.vcenters.clone()),
+                metrics: self.metrics.loops.clone(),
+            };
+            let client = self.client.clone();
+            let running = loops::run(client, services, settings, mandate, stop.clone());
             running.await.context(LoopsSnafu)
         };
+        self.refresh_volumes().await;
         tokio::select! {
             outcome = loops => outcome,
             () = topologies => Ok(()),
+        }
+    }
+
+    /// Another controller led until now, and it changed sizes without a record.
+    async fn refresh_volumes(&self) {
+        for connection in self.vcenters.all().unwrap_or_default() {
+            let cluster = connection.cluster_id();
+            if let Err(error) = connection.volumes.refresh(&connection.client, cluster).await {
+                let (vcenter, error) = (&*connection.name, error.error_chain());
+                tracing::warn!(vcenter, error, "cannot read the volumes again");
+            }
+        }
+    }
+
+    /// The Deployment of the controllers: Kubernetes deletes the published capacity with it.
+    async fn deployment(&self) -> Option<OwnerReference> {
+        let deployments = Api::<Deployment>::namespaced(self.client.clone(), &self.namespace);
+        match deployments.get_opt(DEPLOYMENT).await {
+            Ok(deployment) => deployment.as_ref().and_then(|found| found.owner_ref(&())),
+            Err(error) => {
+                tracing::warn!(%error, "the Deployment {DEPLOYMENT} cannot be read");
+                None
+            }
         }
     }
 }

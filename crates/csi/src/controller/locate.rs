@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use snafu::{ResultExt as _, Snafu};
 use tonic::Code;
 use vsphere::{
-    cns::{QueryFilter, VolumeId},
+    cns::{QueryFilter, Volume as CnsVolume, VolumeId},
     inventory::{DeviceDetail, Disk, Tree, Vm},
 };
 
@@ -76,16 +76,24 @@ async fn query(
     connections: &[Connection],
     volume: &str,
 ) -> Result<Option<(Connection, Arc<KnownVolume>)>, LocateError> {
-    let filter = QueryFilter { ids: vec![VolumeId::from(volume)], ..QueryFilter::default() };
     for connection in connections {
-        let found =
-            connection.client.query_volumes(&filter).await.context(QuerySnafu { volume })?;
-        // A server that ignores the filter must not hand over another volume.
-        if let Some(found) = found.into_iter().find(|found| found.id.id == volume) {
+        let found = in_cns(connection, volume).await.context(QuerySnafu { volume })?;
+        if let Some(found) = found {
             return Ok(Some((connection.clone(), Arc::new(found.into()))));
         }
     }
     Ok(None)
+}
+
+/// The volume as CNS knows it now.
+pub(super) async fn in_cns(
+    connection: &Connection,
+    volume: &str,
+) -> Result<Option<CnsVolume>, vsphere::Error> {
+    let filter = QueryFilter { ids: vec![VolumeId::from(volume)], ..QueryFilter::default() };
+    let found = connection.client.query_volumes(&filter).await?;
+    // A server that ignores the filter must not hand over another volume.
+    Ok(found.into_iter().find(|found| found.id.id == volume))
 }
 
 fn disks(vm: &Vm) -> impl Iterator<Item = &Disk> {

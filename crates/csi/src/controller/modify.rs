@@ -1,4 +1,7 @@
 //! ControllerModifyVolume: changes the storage policy of a volume.
+//!
+//! It needs no operation record: the policy is absolute, so a repeated call ends with the same policy. The caller
+//! repeats a call without a final answer with the same policy (CSI and VolumeAttributesClass demand it).
 
 use snafu::{OptionExt as _, ResultExt as _, Snafu, ensure};
 use tonic::Code;
@@ -65,7 +68,9 @@ pub(super) async fn modify(
     let change =
         PolicyChange { volume: VolumeId::from(volume.as_str()), policy: PolicyProfile { id } };
     let what = || format!("apply the storage policy \"{policy}\"");
-    let started = connection.client.change_volume_policies(&[change]).await;
-    failure::finish(what, started).await.context(CnsSnafu { volume })?;
+    let changes = [change];
+    let started = connection.client.change_volume_policies(&changes);
+    let modified = failure::run(&connection, "modify-volume", what, started).await;
+    modified.context(CnsSnafu { volume })?;
     Ok(ControllerModifyVolumeResponse {})
 }

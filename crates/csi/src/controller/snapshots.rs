@@ -2,6 +2,9 @@
 //!
 //! The id of a snapshot is `<volume id>+<snapshot id>`, and its description in CNS is `<name>-<volume id>`, as
 //! upstream writes them.
+//!
+//! CreateSnapshot is recorded. DeleteSnapshot is not: the id names one snapshot for ever, so a repeated call deletes
+//! the same one or finds nothing.
 
 use snafu::{ResultExt as _, Snafu, ensure};
 use tonic::Code;
@@ -178,7 +181,8 @@ async fn make(
     if let Ok(task) = &started {
         operation.task = Some(task.reference().clone());
     }
-    let made = failure::finish(what, started).await;
+    let started = std::future::ready(started);
+    let made = failure::run(connection, "create-snapshot", what, started).await;
     let made =
         made.and_then(|(_, made)| made.snapshot.ok_or_else(|| CnsError::NoResult { what: what() }));
     match &made {
@@ -232,8 +236,8 @@ pub(super) async fn delete(
         snapshot: SnapshotId { id: snapshot.to_owned() },
     }];
     let what = || "delete the snapshot".to_owned();
-    let started = connection.client.delete_volume_snapshots(&specs).await;
-    match failure::finish(what, started).await {
+    let started = connection.client.delete_volume_snapshots(&specs);
+    match failure::run(&connection, "delete-snapshot", what, started).await {
         Ok(_) => Ok(DeleteSnapshotResponse {}),
         Err(error) if is_missing(&error) => Ok(DeleteSnapshotResponse {}),
         Err(source) => Err(SnapshotError::Delete { snapshot: id.clone(), source }),

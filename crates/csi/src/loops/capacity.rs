@@ -1,6 +1,10 @@
 //! The capacity loop: CSIStorageCapacity objects tell the scheduler how much space each topology segment has.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use k8s_openapi::{
     api::storage::v1::{CSIStorageCapacity, StorageClass},
@@ -88,12 +92,14 @@ pub struct CapacityPublisher {
     context: Shared,
     settings: CapacitySettings,
     changed: Arc<Notify>,
+    /// The problems of the last reading.
+    problems: Mutex<BTreeSet<String>>,
 }
 
 impl CapacityPublisher {
     /// `changed` asks to read the capacity again.
     pub fn new(context: Shared, settings: CapacitySettings, changed: Arc<Notify>) -> Self {
-        Self { context, settings, changed }
+        Self { context, settings, changed, problems: Mutex::default() }
     }
 
     /// Publishes the capacity until `stop` is cancelled.
@@ -120,24 +126,47 @@ impl CapacityPublisher {
         let labels = format!("{CAPACITY_DRIVER}={driver},{CAPACITY_MANAGED_BY}={MANAGER}");
         let existing = api.list(&ListParams::default().labels(&labels)).await;
         let existing = existing.map_err(|error| error.to_string())?.items;
-        let wanted = self.spaces().await?;
+        let (wanted, unknown) = self.spaces().await;
+        let is_known = |object: &CSIStorageCapacity| {
+            !unknown.contains(&(object.storage_class_name.clone(), segment_of(object)))
+        };
+        let existing = existing.into_iter().filter(is_known).collect();
         for write in difference(wanted, existing) {
             self.write(&api, write).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
-    async fn spaces(&self) -> Result<Vec<Space>, String> {
+    /// The space of each class and segment, and those whose space is unknown: what is published about them stays. A
+    /// class that cannot work does not hide the others from the scheduler.
+    async fn spaces(&self) -> (Vec<Space>, BTreeSet<(String, Segment)>) {
         let context = &self.context;
         let driver = &context.settings.driver;
         let classes = context.cluster.classes.state_filter(|class| is_published(class, driver));
-        let mut spaces = Vec::new();
+        let (mut spaces, mut unknown) = (Vec::new(), BTreeSet::new());
+        let mut problems = BTreeSet::new();
         for segment in self.segments() {
             for class in &classes {
-                spaces.push(self.space(class, &segment).await?);
+                match self.space(class, &segment).await {
+                    Ok(space) => spaces.push(space),
+                    Err(problem) => {
+                        unknown.insert((class.name().to_owned(), segment.clone()));
+                        problems.insert(problem);
+                    }
+                }
             }
         }
-        Ok(spaces)
+        self.log_new(problems);
+        (spaces, unknown)
+    }
+
+    /// Each problem is logged when it begins.
+    fn log_new(&self, problems: BTreeSet<String>) {
+        let mut known = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        for problem in problems.difference(&known) {
+            tracing::warn!("{problem}");
+        }
+        *known = problems;
     }
 
     fn segments(&self) -> Vec<Segment> {

@@ -157,8 +157,11 @@ impl Watches {
         let ours = driver.clone();
         let keep_volume = move |volume: &mut Volume| {
             trim(&mut volume.metadata);
-            volume.metadata.labels = None;
-            if let Some(csi) = volume.spec.csi.as_mut().filter(|csi| csi.driver != ours) {
+            let csi = volume.spec.csi.as_mut();
+            if csi.as_ref().is_none_or(|csi| csi.driver != ours) {
+                volume.metadata.labels = None;
+            }
+            if let Some(csi) = csi.filter(|csi| csi.driver != ours) {
                 csi.volume_attributes.clear();
             }
         };

@@ -32,6 +32,10 @@ pub struct Settings {
     pub call_timeout: Duration,
     /// How often the attachments are compared with the disks of the VMs. Also done at the start.
     pub comparison_interval: Duration,
+    /// How often the metadata of all volumes is compared with CNS. Also done at the start.
+    pub full_sync: Duration,
+    /// How often creations whose claim is gone are looked for. Also done at the start.
+    pub orphan_interval: Duration,
     /// Whether to publish CSIStorageCapacity objects, and in which namespace.
     pub capacity: Option<CapacitySettings>,
 }
@@ -58,6 +62,8 @@ impl Settings {
             concurrency: 100,
             call_timeout: Duration::from_mins(5),
             comparison_interval: Duration::from_mins(10),
+            full_sync: super::metadata::FULL_SYNC,
+            orphan_interval: Duration::from_mins(1),
             capacity: None,
         }
     }

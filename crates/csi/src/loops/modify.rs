@@ -1,16 +1,10 @@
 //! The modify loop: a claim with another VolumeAttributesClass gets a volume with the parameters of that class.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
-
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
 use super::{
+    attempts::{self, Attempts},
     attributes_class::{self, AttributesClass},
     conditions::{MODIFY_VOLUME_ERROR, MODIFYING_VOLUME, OF_MODIFY, condition, replaced},
     context::Shared,
@@ -27,9 +21,6 @@ use crate::proto::csi::{
 const PENDING: &str = "Pending";
 const IN_PROGRESS: &str = "InProgress";
 const INFEASIBLE: &str = "Infeasible";
-
-/// How long an infeasible class is not tried again.
-const INFEASIBLE_PAUSE: Duration = Duration::from_mins(5);
 
 /// The next step for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,47 +96,32 @@ pub fn ended(claim: &Claim, class: Option<&str>) -> Value {
     patch
 }
 
-#[derive(Default)]
-struct State {
-    /// Claims whose last attempt certainly ended, by uid.
-    final_errors: HashSet<String>,
-    /// Claims with a class that cannot work, by uid: the class and when it was tried.
-    infeasible: HashMap<String, (String, Instant)>,
-}
-
 pub struct Modifier {
     context: Shared,
-    state: Mutex<State>,
+    attempts: Attempts<String>,
 }
 
 impl Modifier {
     pub fn new(context: Shared) -> Self {
-        Self { context, state: Mutex::default() }
+        Self { context, attempts: Attempts::default() }
     }
 
     /// Forgets a claim that is gone.
     pub fn forget(&self, uid: &str) {
-        self.change(|state| {
-            state.final_errors.remove(uid);
-            state.infeasible.remove(uid);
-        });
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        self.attempts.forget(uid);
     }
 
     pub async fn modify(&self, claim: &Claim, volume: &Volume) -> Next {
         if !self.context.capabilities.has(Rpc::ModifyVolume) {
             return Next::OnChange;
         }
-        let had_final_error = self.change(|state| state.final_errors.contains(claim.uid()));
+        let had_final_error = self.attempts.had_final_error(claim.uid());
         let target = match step(claim, volume, had_final_error) {
             Step::Nothing => return Next::OnChange,
             Step::Cancel => return self.cancel(claim).await,
             Step::Modify(target) => target,
         };
-        if let Some(pause) = self.pause(claim, &target) {
+        if let Some(pause) = self.attempts.pause(claim.uid(), &target) {
             return Next::After(pause);
         }
         let class = match attributes_class::get(self.context.writer.client(), &target).await {
@@ -167,12 +143,6 @@ impl Modifier {
             }
         };
         self.apply(claim, volume, &target, class).await
-    }
-
-    fn pause(&self, claim: &Claim, target: &str) -> Option<Duration> {
-        let known = self.change(|state| state.infeasible.get(claim.uid()).cloned());
-        let (class, at) = known?;
-        INFEASIBLE_PAUSE.checked_sub(at.elapsed()).filter(|_| class == target)
     }
 
     async fn cancel(&self, claim: &Claim) -> Next {
@@ -255,12 +225,7 @@ impl Modifier {
         self.event(claim, true, "VolumeModifyFailed", status.message().to_owned());
         let infeasible = code == Code::InvalidArgument;
         if is_final(code) {
-            self.change(|state| {
-                state.final_errors.insert(claim.uid().into());
-                if infeasible {
-                    state.infeasible.insert(claim.uid().into(), (target.into(), Instant::now()));
-                }
-            });
+            self.attempts.failed(claim.uid(), infeasible.then(|| target.to_owned()));
         }
         let reached = if infeasible { INFEASIBLE } else { IN_PROGRESS };
         let error = (format!("{code:?}"), status.message());
@@ -269,7 +234,7 @@ impl Modifier {
         {
             return after_failure(&error);
         }
-        if infeasible { Next::After(INFEASIBLE_PAUSE) } else { Next::Retry }
+        attempts::next(infeasible)
     }
 
     fn event(&self, claim: &Claim, is_warning: bool, reason: &'static str, text: String) {

@@ -6,6 +6,8 @@
 //! | core | persistentvolumeclaims | get list watch patch | provision, resize, modify |
 //! | core | persistentvolumeclaims/status | patch | resize, modify |
 //! | core | nodes | list watch | topology |
+//! | core | pods | list watch | metadata |
+//! | core | namespaces | get | metadata, only kube-system |
 //! | core | events | create | all loops |
 //! | storage.k8s.io | storageclasses | list watch | provision, capacity |
 //! | storage.k8s.io | csinodes | list watch | provision, attach, capacity |
@@ -43,6 +45,8 @@ pub const RULES: &[Rule] = &[
     rule("", "persistentvolumeclaims", &["get", "list", "watch", "patch"]),
     rule("", "persistentvolumeclaims/status", &["patch"]),
     rule("", "nodes", &["list", "watch"]),
+    rule("", "pods", &["list", "watch"]),
+    rule("", "namespaces", &["get"]),
     rule("", "events", &["create"]),
     rule(STORAGE, "storageclasses", &["list", "watch"]),
     rule(STORAGE, "csinodes", &["list", "watch"]),

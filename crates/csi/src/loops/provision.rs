@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
 use serde_json::json;
 use tokio::time::Instant;
 use tonic::{Request, Status};
@@ -36,9 +36,12 @@ use super::{
     queue::{Next, Reconcile},
     writer::{after_failure, already_exists, remove_finalizers},
 };
-use crate::proto::csi::{
-    CreateVolumeResponse, DeleteVolumeRequest, Volume as CsiVolume,
-    controller_service_capability::rpc::Type as Rpc,
+use crate::{
+    proto::csi::{
+        CreateVolumeResponse, DeleteVolumeRequest, Volume as CsiVolume,
+        controller_service_capability::rpc::Type as Rpc,
+    },
+    records::PlannedVolume,
 };
 
 /// How long a request that can never succeed is not repeated.
@@ -96,6 +99,14 @@ impl Provisioner {
     /// A volume is in the view of the watches, or gone. Returns whether this loop made it just now.
     pub fn volume_seen(&self, name: &str) -> bool {
         self.state().created.remove(name)
+    }
+
+    /// Whether a request for the volume of this name has no final answer yet, or its PersistentVolume is not seen yet.
+    pub fn is_working_on(&self, name: &str) -> bool {
+        let state = self.state();
+        let uid = name.strip_prefix("pvc-").unwrap_or(name);
+        let is_of = |key: &String| key.rsplit('/').next() == Some(uid);
+        state.created.contains(name) || state.pending.keys().any(is_of)
     }
 
     async fn provision(&self, key: &str) -> Next {
@@ -223,7 +234,12 @@ impl Provisioner {
     async fn create(&self, key: &str, pending: &Arc<Pending>) -> Next {
         self.state().pending.insert(key.into(), pending.clone());
         let calls = &self.context.calls;
-        let request = Request::new(pending.draft.request.clone());
+        let mut request = Request::new(pending.draft.request.clone());
+        // For the next leader, should this process end before the PersistentVolume exists and the claim be deleted.
+        let planned = serde_json::to_string(&self.plan(pending)).ok().map(PlannedVolume);
+        if let Some(planned) = planned {
+            request.extensions_mut().insert(planned);
+        }
         let answer = calls.send(calls.service().create_volume(request)).await;
         let answer = answer.map_err(|status| (status, None));
         match answer.and_then(|answer| checked(answer, &pending.draft)) {
@@ -253,10 +269,15 @@ impl Provisioner {
         }
     }
 
+    fn plan(&self, pending: &Pending) -> PersistentVolume {
+        let Pending { claim, class, draft, .. } = pending;
+        volume::plan(claim, class, &draft.parameters, draft.requested, &self.identity)
+    }
+
     async fn save(&self, key: &str, pending: &Pending, volume: &CsiVolume) -> Next {
-        let Pending { claim, class, source, draft } = pending;
-        let object =
-            volume::build(claim, class, &draft.parameters, draft.requested, volume, &self.identity);
+        let Pending { claim, source, draft, .. } = pending;
+        let mut object = self.plan(pending);
+        volume::complete(&mut object, volume);
         let name = draft.request.name.clone();
         self.state().created.insert(name.clone());
         match self.context.writer.create(&object).await {

@@ -1,23 +1,22 @@
-//! The work queue of a loop: each key is queued once, one worker at a time processes it, and a failed key waits for
-//! its back-off.
+//! The work queue of a loop: a failed key waits for its back-off.
 
-use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use runtime::backoff::Backoff;
+use prometheus_client::metrics::counter::Counter;
+pub use runtime::queue::ANY;
+use runtime::{backoff::Backoff, queue::Queue as Keys};
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::Semaphore,
     task::JoinSet,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::LoopMetrics;
+
 /// Per object, as in the upstream sidecars.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const MAX_RETRY: Duration = Duration::from_mins(5);
+pub const FIRST_RETRY: Duration = Duration::from_secs(1);
+pub const MAX_RETRY: Duration = Duration::from_mins(5);
 /// The pause after a write that conflicted with another one. The watch delivers the newer object meanwhile.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 /// How long running operations get to finish when the process stops.
@@ -45,111 +44,43 @@ pub trait Reconcile: Send + Sync + 'static {
     fn known_version(&self, key: &str) -> u64;
 }
 
-/// The version of a change that always counts.
-pub const ANY: u64 = u64::MAX;
-
 #[derive(Debug)]
 pub struct Queue {
-    state: Mutex<State>,
-    added: Notify,
+    keys: Keys,
     backoff: Backoff<Arc<str>>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    ready: VecDeque<Arc<str>>,
-    is_ready: HashSet<Arc<str>>,
-    processing: HashSet<Arc<str>>,
-    /// Keys that changed while a worker processed them, with the version of the change.
-    dirty: HashMap<Arc<str>, u64>,
-    /// The versions that the loop knew when it began to wait for the back-off of a key.
-    known: HashMap<Arc<str>, u64>,
-    delayed: BTreeSet<(Instant, Arc<str>)>,
-    due: HashMap<Arc<str>, Instant>,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        let backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
-        Self { state: Mutex::default(), added: Notify::new(), backoff }
-    }
+    retries: Counter,
 }
 
 impl Queue {
+    pub fn new(name: &'static str, metrics: &LoopMetrics) -> Self {
+        Self {
+            keys: Keys::observed(metrics.depth(name)),
+            backoff: Backoff::new(FIRST_RETRY, MAX_RETRY),
+            retries: metrics.retries(name),
+        }
+    }
+
     /// Adds a key because its object changed to this version.
     pub fn add(&self, key: &str, version: u64) {
-        let mut state = self.lock();
-        if state.processing.contains(key) {
-            let newest = state.dirty.entry(key.into()).or_default();
-            *newest = version.max(*newest);
-        } else if !state.is_ready.contains(key)
-            && state.known.get(key).is_none_or(|known| version > *known)
-        {
-            let key: Arc<str> = key.into();
-            state.is_ready.insert(key.clone());
-            state.ready.push_back(key);
-            self.added.notify_one();
-        }
-    }
-
-    /// Adds a key at a time. Of several times, the earliest counts.
-    fn add_at(&self, key: &Arc<str>, at: Instant) {
-        let mut state = self.lock();
-        if let Some(before) = state.due.get(key).copied() {
-            if before <= at {
-                return;
-            }
-            state.delayed.remove(&(before, key.clone()));
-        }
-        state.due.insert(key.clone(), at);
-        state.delayed.insert((at, key.clone()));
-        self.added.notify_one();
-    }
-
-    /// Returns the next key; [`Queue::done`] must follow. For one caller at a time. Cancel safe.
-    async fn next(&self) -> Arc<str> {
-        loop {
-            let due = {
-                let mut state = self.lock();
-                state.promote(Instant::now());
-                if let Some(key) = state.ready.pop_front() {
-                    state.is_ready.remove(&key);
-                    state.known.remove(&key);
-                    state.processing.insert(key.clone());
-                    return key;
-                }
-                state.delayed.first().map(|(at, _)| *at)
-            };
-            match due {
-                Some(due) => tokio::select! {
-                    () = self.added.notified() => {}
-                    () = sleep_until(due) => {}
-                },
-                None => self.added.notified().await,
-            }
-        }
+        self.keys.add_version(key, version);
     }
 
     fn done(&self, key: &Arc<str>, next: Next, known: u64) {
         match next {
             Next::OnChange => self.backoff.succeeded(key),
-            Next::Conflict => self.add_at(key, Instant::now() + AFTER_CONFLICT),
-            Next::Retry => self.add_at(key, Instant::now() + self.backoff.failed(key.clone())),
+            Next::Conflict => self.keys.add_at(key, Instant::now() + AFTER_CONFLICT),
+            Next::Retry => {
+                self.retries.inc();
+                self.keys.add_at(key, Instant::now() + self.backoff.failed(key.clone()));
+            }
             Next::After(pause) => {
                 self.backoff.succeeded(key);
-                self.add_at(key, Instant::now() + pause);
+                self.keys.add_at(key, Instant::now() + pause);
             }
         }
-        let changed = {
-            let mut state = self.lock();
-            state.processing.remove(key);
-            if matches!(next, Next::Retry | Next::After(_)) {
-                state.known.insert(key.clone(), known);
-            }
-            state.dirty.remove(key)
-        };
-        if let Some(version) = changed {
-            self.add(key, version);
+        match next {
+            Next::OnChange | Next::Conflict => self.keys.done(key),
+            Next::Retry | Next::After(_) => self.keys.done_until_changed(key, known),
         }
     }
 
@@ -165,7 +96,7 @@ impl Queue {
         let next = async || {
             // The semaphore is never closed.
             let permit = permits.clone().acquire_owned().await.ok();
-            (permit, self.next().await)
+            (permit, self.keys.next().await)
         };
         loop {
             tokio::select! {
@@ -184,25 +115,6 @@ impl Queue {
         let finishing = async { while workers.join_next().await.is_some() {} };
         // The others are repeated by the next leader: every operation can be repeated.
         let _ = timeout(GRACE, finishing).await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// Moves due keys to the ready list.
-    fn promote(&mut self, now: Instant) {
-        while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, key)) = self.delayed.pop_first() else { break };
-            self.due.remove(&key);
-            if self.processing.contains(&key) {
-                self.dirty.insert(key, ANY);
-            } else if self.is_ready.insert(key.clone()) {
-                self.ready.push_back(key);
-            }
-        }
     }
 }
 
@@ -235,6 +147,10 @@ mod tests {
         }
     }
 
+    fn queue() -> Arc<Queue> {
+        Arc::new(Queue::new("test", &LoopMetrics::default()))
+    }
+
     async fn run(queue: &Arc<Queue>, concurrency: usize, for_: Duration) -> Arc<Counting> {
         let counting = Arc::new(Counting::default());
         let working = queue.clone().work(counting.clone(), concurrency, CancellationToken::new());
@@ -244,7 +160,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_added_many_times_is_processed_once() {
-        let queue = Arc::new(Queue::default());
+        let queue = queue();
         (0..5).for_each(|_| queue.add("a", ANY));
         let counting = run(&queue, 10, Duration::from_mins(1)).await;
         assert_eq!(counting.calls.load(Ordering::SeqCst), 1);
@@ -252,7 +168,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_key_is_retried_until_it_succeeds() {
-        let queue = Arc::new(Queue::default());
+        let queue = queue();
         queue.add("fails", ANY);
         let counting = run(&queue, 10, Duration::from_mins(1)).await;
         assert_eq!(counting.calls.load(Ordering::SeqCst), 3);
@@ -261,7 +177,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_report_of_a_failure_does_not_end_the_back_off() {
         for (version, calls) in [(7, 1), (8, 2), (ANY, 2)] {
-            let queue = Arc::new(Queue::default());
+            let queue = queue();
             queue.add("fails", ANY);
             let adding = async {
                 // While it works, and while it waits.
@@ -277,7 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_number_of_running_operations_is_bounded() {
-        let queue = Arc::new(Queue::default());
+        let queue = queue();
         (0..50).for_each(|n| queue.add(&n.to_string(), ANY));
         let counting = run(&queue, 7, Duration::from_mins(1)).await;
         assert_eq!(counting.calls.load(Ordering::SeqCst), 50);
@@ -286,7 +202,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_never_processed_twice_at_once() {
-        let queue = Arc::new(Queue::default());
+        let queue = queue();
         queue.add("a", ANY);
         let adding = async {
             for _ in 0..20 {

@@ -3,17 +3,11 @@
 //! The state of a resize is in the claim's status: `allocatedResources` is the size that is being made, and
 //! `allocatedResourceStatuses` says how far it is. So a restart continues with the same size.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
-
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
 use super::{
+    attempts::{self, Attempts},
     conditions::{
         CONTROLLER_RESIZE_ERROR, FILE_SYSTEM_RESIZE_PENDING, OF_RESIZE, RESIZING, condition,
         replaced,
@@ -37,9 +31,6 @@ pub const INFEASIBLE: &str = "ControllerResizeInfeasible";
 pub const NODE_PENDING: &str = "NodeResizePending";
 const NODE_IN_PROGRESS: &str = "NodeResizeInProgress";
 const NODE_INFEASIBLE: &str = "NodeResizeInfeasible";
-
-/// How long an infeasible size is not tried again.
-const INFEASIBLE_PAUSE: Duration = Duration::from_mins(5);
 
 /// The size to make, if the volume of the claim must grow now. `had_final_error` says that the last attempt
 /// certainly ended, so that another size can be tried.
@@ -137,43 +128,28 @@ pub fn failed(claim: &Claim, status: &Status, now: jiff::Timestamp) -> Option<Va
     }}))
 }
 
-#[derive(Default)]
-struct State {
-    /// Claims whose last attempt certainly ended, by uid.
-    final_errors: HashSet<String>,
-    /// Claims with a size that cannot be made, by uid: the size and when it was tried.
-    infeasible: HashMap<String, (Bytes, Instant)>,
-}
-
 pub struct Resizer {
     context: Shared,
-    state: Mutex<State>,
+    attempts: Attempts<Bytes>,
 }
 
 impl Resizer {
     pub fn new(context: Shared) -> Self {
-        Self { context, state: Mutex::default() }
+        Self { context, attempts: Attempts::default() }
     }
 
     /// Forgets a claim that is gone.
     pub fn forget(&self, uid: &str) {
-        self.change(|state| {
-            state.final_errors.remove(uid);
-            state.infeasible.remove(uid);
-        });
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        self.attempts.forget(uid);
     }
 
     pub async fn resize(&self, claim: &Claim, volume: &Volume) -> Next {
         if !self.context.capabilities.has(Rpc::ExpandVolume) {
             return Next::OnChange;
         }
-        let had_final_error = self.change(|state| state.final_errors.contains(claim.uid()));
+        let had_final_error = self.attempts.had_final_error(claim.uid());
         let Some(target) = target(claim, volume, had_final_error) else { return Next::OnChange };
-        if let Some(pause) = self.pause(claim, target) {
+        if let Some(pause) = self.attempts.pause(claim.uid(), &target) {
             return Next::After(pause);
         }
         let writer = &self.context.writer;
@@ -190,13 +166,6 @@ impl Resizer {
             Ok(answer) => self.finish(&claim, volume, &answer).await,
             Err(status) => self.report(&claim, volume, target, &status).await,
         }
-    }
-
-    /// The rest of the pause after an infeasible attempt with the same size.
-    fn pause(&self, claim: &Claim, target: Bytes) -> Option<Duration> {
-        let known = self.change(|state| state.infeasible.get(claim.uid()).copied());
-        let (size, at) = known?;
-        INFEASIBLE_PAUSE.checked_sub(at.elapsed()).filter(|_| size == target)
     }
 
     async fn expand(
@@ -265,18 +234,13 @@ impl Resizer {
             return Next::Retry;
         }
         let infeasible = is_infeasible(status.code());
-        self.change(|state| {
-            state.final_errors.insert(claim.uid().into());
-            if infeasible {
-                state.infeasible.insert(claim.uid().into(), (target, Instant::now()));
-            }
-        });
+        self.attempts.failed(claim.uid(), infeasible.then_some(target));
         if let Some(patch) = failed(claim, status, jiff::Timestamp::now())
             && let Err(error) = self.context.writer.replace_status(claim, patch).await
         {
             return after_failure(&error);
         }
-        if infeasible { Next::After(INFEASIBLE_PAUSE) } else { Next::Retry }
+        attempts::next(infeasible)
     }
 }
 

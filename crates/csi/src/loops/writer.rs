@@ -22,6 +22,14 @@ use super::{model::Metadata, queue::Next};
 const TIMEOUT: Duration = Duration::from_secs(30);
 const FIELD_MANAGER: &str = "vsphere-csi";
 
+/// An object that a loop writes.
+pub trait Object: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned {}
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned> Object for K {}
+
+/// An object of a namespace that a loop writes.
+pub trait NamespacedObject: Object + Resource<Scope = NamespaceResourceScope> {}
+impl<K: Object + Resource<Scope = NamespaceResourceScope>> NamespacedObject for K {}
+
 /// Clones share one memory of the written versions.
 #[derive(Clone)]
 pub struct Writer {
@@ -63,10 +71,7 @@ impl Writer {
         *newest = object.revision().max(*newest);
     }
 
-    pub async fn create<K>(&self, object: &K) -> Result<K, kube::Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-    {
+    pub async fn create<K: Object + Serialize>(&self, object: &K) -> Result<K, kube::Error> {
         let api = Api::<K>::all(self.client.clone());
         let parameters =
             PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
@@ -74,10 +79,7 @@ impl Writer {
     }
 
     /// Deletes a cluster-scoped object, if it is still the same.
-    pub async fn delete<K>(&self, object: &K) -> Result<(), kube::Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
+    pub async fn delete<K: Object>(&self, object: &K) -> Result<(), kube::Error> {
         let api = Api::<K>::all(self.client.clone());
         self.delete_with(&api, object).await
     }
@@ -94,74 +96,68 @@ impl Writer {
     }
 
     /// Changes a cluster-scoped object, if it is still the same.
-    pub async fn patch<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
+    pub async fn patch<K: Object>(&self, object: &K, patch: Value) -> Result<K, kube::Error> {
         let api = Api::<K>::all(self.client.clone());
         self.patch_with(&api, object, Patch::Strategic(with_uid(object, patch))).await
     }
 
     /// Changes the status of a cluster-scoped object, if it is still the same.
-    pub async fn patch_status<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
+    pub async fn patch_status<K: Object>(
+        &self,
+        object: &K,
+        patch: Value,
+    ) -> Result<K, kube::Error> {
         let api = Api::<K>::all(self.client.clone());
         self.patch_status_with(&api, object, Patch::Merge(with_uid(object, patch))).await
     }
 
     /// Changes annotations of a cluster-scoped custom resource, if it is still the same.
-    pub async fn annotate<K>(&self, object: &K, annotations: Value) -> Result<K, kube::Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
+    pub async fn annotate<K: Object>(
+        &self,
+        object: &K,
+        annotations: Value,
+    ) -> Result<K, kube::Error> {
         let api = Api::<K>::all(self.client.clone());
         let patch = with_uid(object, json!({"metadata": {"annotations": annotations}}));
         self.patch_with(&api, object, Patch::Merge(patch)).await
     }
 
     /// Changes a cluster-scoped custom resource, if nobody has changed it since.
-    pub async fn replace_fields_of<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
+    pub async fn replace_fields_of<K: Object>(
+        &self,
+        object: &K,
+        patch: Value,
+    ) -> Result<K, kube::Error> {
         let api = Api::<K>::all(self.client.clone());
         self.patch_with(&api, object, Patch::Merge(with_version(object, patch))).await
     }
 
     /// Changes a namespaced object, if it is still the same.
-    pub async fn patch_namespaced<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned,
-    {
+    pub async fn patch_namespaced<K: NamespacedObject>(
+        &self,
+        object: &K,
+        patch: Value,
+    ) -> Result<K, kube::Error> {
         let api = self.namespaced::<K>(object);
         self.patch_with(&api, object, Patch::Strategic(with_uid(object, patch))).await
     }
 
     /// Changes a namespaced object, if nobody has changed it since.
-    pub async fn replace_fields<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned,
-    {
+    pub async fn replace_fields<K: NamespacedObject>(
+        &self,
+        object: &K,
+        patch: Value,
+    ) -> Result<K, kube::Error> {
         let api = self.namespaced::<K>(object);
         self.patch_with(&api, object, Patch::Merge(with_version(object, patch))).await
     }
 
     /// Changes the status of a namespaced object, if nobody has changed the object since.
-    pub async fn replace_status<K>(&self, object: &K, patch: Value) -> Result<K, kube::Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned,
-    {
+    pub async fn replace_status<K: NamespacedObject>(
+        &self,
+        object: &K,
+        patch: Value,
+    ) -> Result<K, kube::Error> {
         let api = self.namespaced::<K>(object);
         self.patch_status_with(&api, object, Patch::Merge(with_version(object, patch))).await
     }
@@ -194,10 +190,7 @@ impl Writer {
         Ok(written)
     }
 
-    fn namespaced<K>(&self, object: &K) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
+    fn namespaced<K: NamespacedObject>(&self, object: &K) -> Api<K> {
         let namespace = object.meta().namespace.as_deref().unwrap_or_default();
         Api::namespaced(self.client.clone(), namespace)
     }

@@ -4,7 +4,7 @@
 //! is remembered until the watch has it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -34,8 +34,10 @@ use super::{
 use crate::metrics::Metrics;
 
 const FIELD_MANAGER: &str = "vsphere-csi";
-/// Our own keys next to upstream's fields: what a new volume is made from, and the process that wrote the record.
+/// Our own keys next to upstream's fields: what a new volume is made from, its PersistentVolume,
+/// and the process that wrote the record.
 const SOURCE: &str = "vdo.vmware.com/volume-source";
+const PLANNED: &str = "vdo.vmware.com/persistent-volume";
 const WRITER: &str = "vdo.vmware.com/writer";
 /// Upstream's age of a record that is removed.
 const KEEP: Duration = Duration::from_mins(15);
@@ -115,6 +117,15 @@ struct Cache {
 }
 
 impl Cache {
+    /// What this process wrote lately counts more than what the watch has delivered.
+    fn current(&self, object: &str) -> Option<Operation> {
+        let own = self.written.get(object).filter(|(at, _)| at.elapsed() < WATCH_LAG);
+        match own {
+            Some((_, operation)) => operation.clone(),
+            None => self.watched.get(object).cloned(),
+        }
+    }
+
     fn watch(&mut self, record: &Record) {
         if let Some((name, operation)) = named(record) {
             if let Some(version) = &record.metadata.resource_version {
@@ -152,6 +163,10 @@ impl KubernetesRecords {
         let mut ready = self.ready.subscribe();
         // The sender lives as long as `self`.
         let _ = ready.wait_for(|ready| *ready).await;
+    }
+
+    fn require_ready(&self) -> Result<(), RecordError> {
+        if *self.ready.borrow() { Ok(()) } else { Err(RecordError::NotReady) }
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
@@ -252,16 +267,15 @@ impl KubernetesRecords {
 #[tonic::async_trait]
 impl OperationRecords for KubernetesRecords {
     async fn find(&self, name: &str) -> Result<Option<Operation>, RecordError> {
-        if !*self.ready.borrow() {
-            return Err(RecordError::NotReady);
-        }
-        let object = object_name(name);
+        self.require_ready()?;
+        Ok(self.cache().current(&object_name(name)))
+    }
+
+    async fn all(&self) -> Result<Vec<Operation>, RecordError> {
+        self.require_ready()?;
         let cache = self.cache();
-        let own = cache.written.get(&object).filter(|(at, _)| at.elapsed() < WATCH_LAG);
-        Ok(match own {
-            Some((_, operation)) => operation.clone(),
-            None => cache.watched.get(&object).cloned(),
-        })
+        let names: HashSet<&String> = cache.watched.keys().chain(cache.written.keys()).collect();
+        Ok(names.into_iter().filter_map(|object| cache.current(object)).collect())
     }
 
     async fn store(&self, operation: &Operation) -> Result<(), RecordError> {
@@ -337,7 +351,9 @@ fn record(object: &str, operation: &Operation, writer: &str) -> Record {
     };
     let mut record = Record::new(object, &resource(), Spec { name: operation.name.clone() });
     let mut annotations = BTreeMap::from([(WRITER.to_owned(), writer.to_owned())]);
-    annotations.extend(operation.source.clone().map(|source| (SOURCE.to_owned(), source)));
+    let own = [(SOURCE, &operation.source), (PLANNED, &operation.planned)];
+    let own = own.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.clone()?)));
+    annotations.extend(own);
     record.metadata.annotations = Some(annotations);
     record.status = Some(status);
     record
@@ -365,7 +381,8 @@ fn named(record: &Record) -> Option<(String, Operation)> {
         "Error" | "Failed" | "PartiallyFailed" => OperationState::Error,
         _ => OperationState::InProgress,
     };
-    let source = record.metadata.annotations.as_ref().and_then(|all| all.get(SOURCE).cloned());
+    let annotation =
+        |key: &str| record.metadata.annotations.as_ref().and_then(|all| all.get(key).cloned());
     let operation = Operation {
         name: record.spec.name.clone(),
         state,
@@ -375,7 +392,8 @@ fn named(record: &Record) -> Option<(String, Operation)> {
         volume_id: text(&status.volume_id),
         snapshot_id: text(&status.snapshot_id),
         capacity_mib: (status.capacity > 0).then_some(status.capacity),
-        source,
+        source: annotation(SOURCE),
+        planned: annotation(PLANNED),
         error,
     };
     Some((name, operation))
@@ -392,6 +410,7 @@ mod tests {
             volume_id: Some("v1".into()),
             capacity_mib: Some(1024),
             source: Some("v0+s0".into()),
+            planned: Some("{}".into()),
             started: "2026-01-02T03:04:05Z".parse().unwrap(),
             ..Operation::begin("pvc-1", "vc.example.com")
         };

@@ -15,6 +15,8 @@ use vsphere::{
     cns::{AttachSpec, VolumeId, VolumeOutcome},
 };
 
+use crate::metrics::Metrics;
+
 /// CNS limits the number of volumes in a call; the Go driver's batches in Supervisor clusters are not larger.
 const MAX_BATCH: usize = 32;
 
@@ -35,6 +37,7 @@ const VIEW_LAG: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub struct AttachQueue {
     client: Client,
+    metrics: Metrics,
     vms: Mutex<HashMap<MoRef, Arc<VmQueue>>>,
     /// The volumes that this process attached or detached lately, and the VM that has each.
     recent: Mutex<HashMap<String, (Instant, Option<MoRef>)>>,
@@ -55,8 +58,8 @@ struct Request {
 }
 
 impl AttachQueue {
-    pub fn new(client: Client) -> Self {
-        Self { client, vms: Mutex::default(), recent: Mutex::default() }
+    pub fn new(client: Client, metrics: Metrics) -> Self {
+        Self { client, metrics, vms: Mutex::default(), recent: Mutex::default() }
     }
 
     /// Attaches a volume. Returns the disk's uuid.
@@ -85,6 +88,7 @@ impl AttachQueue {
     async fn submit(&self, vm: &MoRef, volume: &str, attach: bool, within: Duration) -> Outcome {
         let queue = Arc::clone(self.vms().entry(vm.clone()).or_default());
         let (answer, mut answered) = oneshot::channel();
+        let _waiting = self.metrics.waiting_for_attach();
         queue.waiting().push(Request { volume: volume.to_owned(), attach, answer });
         let outcome = loop {
             let turn = queue.turn.lock().await;
@@ -155,7 +159,11 @@ impl AttachQueue {
                 Ok(outcomes.into_iter().map(done).collect::<Vec<_>>())
             }
         };
-        match answer.await {
+        let since = Instant::now();
+        let answer = answer.await;
+        let optype = if attach { "attach-volume" } else { "detach-volume" };
+        self.metrics.task_ended(optype, since, answer.is_err());
+        match answer {
             Ok(outcomes) => by_spec(specs, outcomes),
             Err(error) => specs.iter().map(|_| Err(Refused::Call(Error::clone(&error)))).collect(),
         }

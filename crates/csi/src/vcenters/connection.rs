@@ -14,6 +14,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use vsphere::{
     BiosUuid, Client, Credentials,
+    cns::ContainerCluster,
     inventory::{Cluster, Datastore, Event, Host, Inventory, Lookup, Selection, Status, Vm, Watch},
 };
 
@@ -22,7 +23,7 @@ use super::{
     WritableDatastores,
     tags::{TagTable, Tags},
 };
-use crate::configuration::VcenterSettings;
+use crate::{configuration::VcenterSettings, metrics::Metrics};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_mins(1);
@@ -64,6 +65,23 @@ impl Connection {
 
     pub fn distribution(&self) -> &str {
         &self.shared.distribution
+    }
+
+    /// This cluster as an owner of volumes.
+    pub fn container_cluster(&self) -> ContainerCluster {
+        let distribution = self.distribution();
+        ContainerCluster {
+            kind: "KUBERNETES".to_owned(),
+            id: self.cluster_id().to_owned(),
+            user: self.user.to_string(),
+            flavor: Some("VANILLA".to_owned()),
+            distribution: (!distribution.is_empty()).then(|| distribution.to_owned()),
+            delete: None,
+        }
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
     }
 
     pub fn inventory(&self) -> &Inventory {
@@ -153,7 +171,7 @@ impl Vcenter {
             }
             _ => {}
         }
-        self.shared.metrics.set_live(vcenter, problem.is_none());
+        self.shared.metrics.vcenters.set_live(vcenter, problem.is_none());
         *known = problem;
     }
 
@@ -262,7 +280,7 @@ impl Vcenter {
             user,
             volumes,
             policies: Arc::new(Policies::new(client.clone())),
-            attachments: Arc::new(AttachQueue::new(client.clone())),
+            attachments: Arc::new(AttachQueue::new(client.clone(), self.shared.metrics.clone())),
             snapshots: Arc::new(SnapshotQueue::new(client.clone())),
             writable_datastores: Arc::new(WritableDatastores::new(client.clone())),
             inventory: inventory.clone(),

@@ -9,6 +9,7 @@ mod common;
 mod driver;
 mod leaders;
 mod lifecycle;
+mod metadata;
 mod protection;
 mod simulator;
 mod snapshots;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 use csi::{
     DRIVER_NAME,
-    loops::{self, Settings, permissions::RULES},
+    loops::{self, Services, Settings, permissions::RULES},
     proto::csi::controller_server::Controller,
 };
 use k8s_openapi::{
@@ -134,6 +134,16 @@ impl Stage {
         self.run_on(Arc::new(self.driver.clone()), settings, mandate)
     }
 
+    /// Starts the loops with all that the real driver has.
+    pub(crate) fn run_all(&self, services: Services, settings: Settings) -> Run {
+        let client = self.plane.client_as(&User::service_account("kube-system", ACCOUNT));
+        let shutdown = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let mandate = Mandate::unlimited();
+        tasks.spawn(loops::run(client, services, settings, mandate, shutdown.clone()));
+        Run { tasks, shutdown }
+    }
+
     pub(crate) fn run_on(
         &self,
         controller: Arc<dyn Controller>,
@@ -143,7 +153,8 @@ impl Stage {
         let client = self.plane.client_as(&User::service_account("kube-system", ACCOUNT));
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(loops::run(client, controller, settings, mandate, shutdown.clone()));
+        let services = Services::of(controller);
+        tasks.spawn(loops::run(client, services, settings, mandate, shutdown.clone()));
         Run { tasks, shutdown }
     }
 

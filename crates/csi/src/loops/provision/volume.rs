@@ -30,13 +30,27 @@ pub fn name_for(claim_uid: &str) -> String {
     format!("pvc-{claim_uid}")
 }
 
-/// Builds the PersistentVolume for the driver's answer.
-pub fn build(
+/// Adds the driver's answer to a planned PersistentVolume.
+pub fn complete(planned: &mut PersistentVolume, volume: &CsiVolume) {
+    let Some(spec) = &mut planned.spec else { return };
+    if volume.capacity_bytes > 0 {
+        let capacity = Bytes(volume.capacity_bytes).quantity();
+        spec.capacity = Some([("storage".to_owned(), capacity)].into());
+    }
+    spec.node_affinity = node_affinity(&volume.accessible_topology);
+    if let Some(source) = &mut spec.csi {
+        source.volume_handle.clone_from(&volume.volume_id);
+        let attributes = source.volume_attributes.get_or_insert_default();
+        attributes.extend(volume.volume_context.clone());
+    }
+}
+
+/// Plans the PersistentVolume of a claim: everything but the driver's answer.
+pub fn plan(
     claim: &Claim,
     class: &StorageClass,
     parameters: &Parameters,
     requested: Bytes,
-    volume: &CsiVolume,
     provisioner_identity: &str,
 ) -> PersistentVolume {
     let secrets = &parameters.secrets;
@@ -48,13 +62,10 @@ pub fn build(
         annotations.insert(MODIFY_SECRET_NAME.into(), modify.name.unwrap_or_default());
         annotations.insert(MODIFY_SECRET_NAMESPACE.into(), modify.namespace.unwrap_or_default());
     }
-    let mut attributes =
+    let attributes =
         BTreeMap::from([(PROVISIONER_IDENTITY.to_owned(), provisioner_identity.to_owned())]);
-    attributes.extend(volume.volume_context.clone());
-    let capacity = if volume.capacity_bytes > 0 { Bytes(volume.capacity_bytes) } else { requested };
     let source = CSIPersistentVolumeSource {
         driver: class.provisioner.clone(),
-        volume_handle: volume.volume_id.clone(),
         fs_type: (!claim.is_block()).then(|| parameters.fs_type.clone()),
         volume_attributes: Some(attributes),
         controller_publish_secret_ref: secrets.controller_publish.clone(),
@@ -73,11 +84,10 @@ pub fn build(
         },
         spec: Some(PersistentVolumeSpec {
             access_modes: Some(claim.spec.access_modes.clone()),
-            capacity: Some([("storage".to_owned(), capacity.quantity())].into()),
+            capacity: Some([("storage".to_owned(), requested.quantity())].into()),
             claim_ref: Some(claim_reference(claim)),
             csi: Some(source),
             mount_options: class.mount_options.clone(),
-            node_affinity: node_affinity(&volume.accessible_topology),
             persistent_volume_reclaim_policy: class.reclaim_policy.clone(),
             storage_class_name: class.metadata.name.clone(),
             volume_attributes_class_name: claim.spec.volume_attributes_class_name.clone(),
@@ -134,7 +144,8 @@ mod tests {
             accessible_topology: vec![Topology { segments: [("zone".into(), "a".into())].into() }],
             ..CsiVolume::default()
         };
-        let built = build(&claim, &class, &parameters, Bytes(1 << 30), &volume, "1-2-driver");
+        let mut built = plan(&claim, &class, &parameters, Bytes(1 << 30), "1-2-driver");
+        complete(&mut built, &volume);
         serde_json::to_value(built).unwrap()
     }
 

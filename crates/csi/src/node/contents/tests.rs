@@ -112,7 +112,7 @@ fn a_marked_disk_without_a_used_file_system_is_unfinished() {
     assert!(matches!(contents, Contents::Data { .. }), "{contents:?}");
 
     // The mark of another disk, for example of the source of a clone, counts for nothing.
-    *mark.iter_mut().nth(40).unwrap() = b'0';
+    *mark.get_mut(40).unwrap() = b'0';
     mark[50] = b'f';
     let contents = assessed(&[junk, (place, &mark)]);
     assert!(matches!(contents, Contents::Data { .. }), "{contents:?}");
