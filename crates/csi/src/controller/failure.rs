@@ -129,6 +129,20 @@ pub(super) fn is_volume_missing(fault: &Fault) -> bool {
     })
 }
 
+/// Whether CNS says that the snapshot does not exist. Upstream too takes an `InvalidArgument` without a property for "no such snapshot".
+pub(super) fn is_snapshot_missing(error: &CnsError) -> bool {
+    error.fault().is_some_and(|fault| {
+        is_volume_missing(fault)
+            || fault.chain().any(|fault| {
+                matches!(
+                    fault.kind,
+                    FaultKind::CnsSnapshotNotFound { .. }
+                        | FaultKind::InvalidArgument { property: None }
+                )
+            })
+    })
+}
+
 /// Waits for a task on one volume.
 pub(super) async fn finish<T: Outcome>(
     what: impl Fn() -> String,
