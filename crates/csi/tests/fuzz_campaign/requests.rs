@@ -71,7 +71,7 @@ impl Requests<'_> {
         ];
         match self.below(8) {
             0..=4 => self.pick(&NEAR).to_owned(),
-            5 => "x".repeat(self.below(3_000)),
+            5 => "x".repeat(self.below(300)),
             _ => {
                 let character = |requests: &mut Self| {
                     let any = requests.below(0x0011_0000);

@@ -14,6 +14,7 @@ use csi::proto::csi::{
 use prost::Message;
 use tonic::Code::{
     self, AlreadyExists, FailedPrecondition, Internal, NotFound, OutOfRange, ResourceExhausted,
+    Unavailable,
 };
 
 use crate::requests::{Random as _, Requests};
@@ -73,9 +74,12 @@ pub(crate) const ALL: &[Rpc] = rpcs! {
         [NotFound, FailedPrecondition, OutOfRange, ResourceExhausted];
     Controller ControllerGetVolume(ControllerGetVolumeRequest) [NotFound];
     Controller ControllerModifyVolume(ControllerModifyVolumeRequest) [NotFound];
-    Node NodeStageVolume(NodeStageVolumeRequest) [NotFound, AlreadyExists, FailedPrecondition, Internal];
+    // The disk is not there yet: the kubelet tries again.
+    Node NodeStageVolume(NodeStageVolumeRequest)
+        [NotFound, AlreadyExists, FailedPrecondition, Internal, Unavailable];
     Node NodeUnstageVolume(NodeUnstageVolumeRequest) [NotFound, Internal];
-    Node NodePublishVolume(NodePublishVolumeRequest) [NotFound, AlreadyExists, FailedPrecondition, Internal];
+    Node NodePublishVolume(NodePublishVolumeRequest)
+        [NotFound, AlreadyExists, FailedPrecondition, Internal, Unavailable];
     Node NodeUnpublishVolume(NodeUnpublishVolumeRequest) [NotFound, Internal];
     Node NodeGetVolumeStats(NodeGetVolumeStatsRequest) [NotFound];
     Node NodeGetCapabilities(NodeGetCapabilitiesRequest) [];
