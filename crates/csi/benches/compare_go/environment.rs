@@ -209,7 +209,8 @@ impl Running {
     }
 }
 
-/// In MiB. The working set is what the kubelet counts; it includes the pages of the program that are in use.
+/// In MiB. The working set is what the kubelet counts: without the pages of files, such as the program itself, that the
+/// kernel considers inactive.
 #[derive(Clone, Debug)]
 #[allow(dead_code, reason = "printed")]
 pub(crate) struct Memory {

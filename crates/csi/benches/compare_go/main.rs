@@ -114,17 +114,21 @@ async fn main() {
 
 fn print_loads(options: &Options, results: &[(usize, u64, Driver, Result)]) {
     println!("\n{} volumes, {} in parallel:\n", options.volumes, options.parallel);
-    println!("| nodes, latency | | {} | start | working set, peak |", STEPS.join(" | "));
-    println!("|---|---|{}---|---|", "---|".repeat(STEPS.len()));
+    println!(
+        "| nodes, latency | | {} | start | resident: own memory, files | working set |",
+        STEPS.join(" | ")
+    );
+    println!("|---|---|{}---|---|---|", "---|".repeat(STEPS.len()));
     for (nodes, latency, driver, result) in results {
         let name = if *driver == Driver::Go { "Go" } else { "ours" };
         let steps: Vec<String> = result.steps.iter().map(load::Step::cell).collect();
         println!(
-            "| {nodes}, {latency} ms | {name} | {} | {:.1} s | {:.0} MiB, {:.0} MiB |",
+            "| {nodes}, {latency} ms | {name} | {} | {:.1} s | {:.1} MiB, {:.1} MiB | {:.1} MiB |",
             steps.join(" | "),
             result.start.as_secs_f64(),
+            result.memory.anonymous,
+            result.memory.files,
             result.memory.working_set,
-            result.memory.peak,
         );
     }
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use csi::proto::csi::{
-    CreateSnapshotResponse, CreateVolumeResponse, ListVolumesRequest, ProbeRequest,
-    controller_client::ControllerClient, identity_client::IdentityClient,
+    CreateSnapshotResponse, CreateVolumeResponse, DeleteVolumeRequest, ListVolumesRequest,
+    ProbeRequest, controller_client::ControllerClient, identity_client::IdentityClient,
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::PostParams};
@@ -73,12 +73,16 @@ impl Driver {
         }
     }
 
-    /// Remembers what a call created, so that others use it.
-    pub(crate) fn learn(&self, method: &str, answer: &[u8]) {
+    /// Remembers what a call created, so that others use it, and forgets what one deleted.
+    pub(crate) fn learn(&self, method: &str, request: &[u8], answer: &[u8]) {
         match method {
             "CreateVolume" => {
                 let volume = CreateVolumeResponse::decode(answer).unwrap().volume.unwrap();
                 self.known.volumes.lock().unwrap().insert(volume.volume_id);
+            }
+            "DeleteVolume" => {
+                let request = DeleteVolumeRequest::decode(request).unwrap();
+                self.known.volumes.lock().unwrap().remove(&request.volume_id);
             }
             "CreateSnapshot" => {
                 let snapshot = CreateSnapshotResponse::decode(answer).unwrap().snapshot.unwrap();

@@ -90,7 +90,7 @@ async fn work(driver: Arc<Driver>, seed: u64, end: Instant) -> Answers {
         let rpc = &ALL[usize::try_from(random.below(ALL.len() as u64)).unwrap()];
         let mut requests = Requests { random: &mut random, known: &driver.known };
         let mut bytes = (rpc.request)(&mut requests);
-        if random.one_in(3) {
+        if random.one_in(4) {
             wire::damage(&mut bytes, &mut random);
         }
         let text = || format!("seed {seed}, request {number}: {} {}", rpc.method, hex(&bytes));
@@ -99,7 +99,7 @@ async fn work(driver: Arc<Driver>, seed: u64, end: Instant) -> Answers {
         let answer = answer.unwrap_or_else(|_| panic!("{} hangs\n{}", text(), driver.log()));
         let code = match answer {
             Ok(answer) => {
-                driver.learn(rpc.method, &answer);
+                driver.learn(rpc.method, &bytes, &answer);
                 Code::Ok
             }
             Err(status) => {

@@ -110,7 +110,7 @@ impl Requests<'_> {
     }
 
     fn map(&mut self) -> HashMap<String, String> {
-        let count = if self.random.one_in(3) { 1 + self.below(2) } else { 0 };
+        let count = if self.random.one_in(8) { 1 + self.below(2) } else { 0 };
         (0..count).map(|_| (self.text(), self.text())).collect()
     }
 
@@ -130,10 +130,11 @@ impl Requests<'_> {
     }
 
     fn capability(&mut self) -> VolumeCapability {
-        let mode = if self.random.one_in(3) { self.below(10) } else { 1 };
-        let fs_type = if self.random.one_in(4) { self.text() } else { "ext4".to_owned() };
-        let mount_flags = (0..self.below(2)).map(|_| self.text()).collect();
-        let access_type = match self.below(8) {
+        let mode = if self.random.one_in(8) { self.below(10) } else { 1 };
+        let fs_type = if self.random.one_in(8) { self.text() } else { "ext4".to_owned() };
+        let flags = usize::from(self.random.one_in(5));
+        let mount_flags = (0..flags).map(|_| self.text()).collect();
+        let access_type = match self.below(16) {
             0 => None,
             1 => Some(AccessType::Block(BlockVolume {})),
             _ => Some(AccessType::Mount(MountVolume {
@@ -148,7 +149,7 @@ impl Requests<'_> {
     }
 
     fn capabilities(&mut self) -> Vec<VolumeCapability> {
-        let count = if self.random.one_in(4) { self.below(3) } else { 1 };
+        let count = if self.random.one_in(8) { self.below(3) } else { 1 };
         (0..count).map(|_| self.capability()).collect()
     }
 
@@ -175,7 +176,7 @@ impl Requests<'_> {
     fn requirement(&mut self) -> Option<TopologyRequirement> {
         let requirement =
             TopologyRequirement { requisite: self.topologies(), preferred: self.topologies() };
-        self.random.one_in(3).then_some(requirement)
+        self.random.one_in(8).then_some(requirement)
     }
 
     fn entries(&mut self) -> i32 {
@@ -196,7 +197,7 @@ impl Requests<'_> {
     }
 
     fn flag(&mut self) -> bool {
-        self.random.one_in(5)
+        self.random.one_in(8)
     }
 }
 
