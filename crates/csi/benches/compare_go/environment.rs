@@ -19,7 +19,8 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use testkit::{
-    ControlPlane, Fault, Inventory, MemoryGroup, Process, Vcenter, Vm, Workdir, eventually, peer,
+    ControlPlane, Fault, Host, Inventory, MemoryGroup, Process, Vcenter, Vm, Workdir, eventually,
+    peer,
 };
 use tonic::transport::{Channel, Endpoint};
 
@@ -52,12 +53,17 @@ pub(crate) struct Running {
 }
 
 impl Environment {
-    /// Nodes with their VMs, in one cluster with three hosts and two datastores that all of them share.
+    /// Nodes with their VMs in one cluster: ten on a host, and at least three hosts, with a datastore that all hosts
+    /// share.
     pub(crate) async fn of_size(nodes: usize) -> Self {
         let vms: Vec<Vm> = (1..=nodes).map(|number| Vm::numbered("node", number)).collect();
         let mut inventory = Inventory::small().vms(vms.clone());
         for cluster in &mut inventory.datacenters[0].clusters {
             cluster.file_service = Some(false);
+        }
+        let hosts = &mut inventory.datacenters[0].clusters[0].hosts;
+        for number in hosts.len() + 1..=nodes / 10 {
+            hosts.push(Host { name: format!("esx-a{number}"), ..Host::default() });
         }
         let (plane, vcenter) =
             tokio::join!(ControlPlane::builder().with_audit().start(), Vcenter::start(inventory));

@@ -2,7 +2,9 @@
 //!
 //! `make bench ARGS=csi`, or
 //! `cargo bench -p csi --bench compare_go -- --volumes=500 --parallel=100 --nodes=3,100 --latency=5,20`;
-//! `-- ./vsphere-csi` measures an existing binary, `--only=load` or `--only=size` a part.
+//! `-- ./vsphere-csi` measures an existing binary, `--only=load` or `--only=size` a part,
+//! `--sizes=100:500,5000:2000` other numbers of nodes and volumes. The simulator creates
+//! about 50 volumes a second, and ever fewer, so large numbers take very long.
 //!
 //! The load: create, attach, detach and delete volumes through the CSI socket. A step of the Go driver that takes
 //! longer than `--go-seconds` (default 5 minutes) is stopped and marked. The output ends with the tables for
@@ -17,6 +19,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
+#[path = "../../tests/common/mod.rs"]
+mod common;
 mod environment;
 mod load;
 mod size;
@@ -37,6 +41,8 @@ struct Options {
     latencies: Vec<u64>,
     go: Duration,
     only: Option<String>,
+    /// Nodes and volumes.
+    sizes: Vec<(usize, usize)>,
 }
 
 fn options() -> Options {
@@ -47,6 +53,7 @@ fn options() -> Options {
         latencies: vec![5, 20],
         go: Duration::from_mins(5),
         only: None,
+        sizes: vec![(100, 500), (5_000, 2_000)],
     };
     for argument in std::env::args().skip(1) {
         let Some((name, value)) = argument.strip_prefix("--").and_then(|a| a.split_once('='))
@@ -60,6 +67,13 @@ fn options() -> Options {
             "nodes" => options.nodes = list().collect(),
             "latency" => options.latencies = list().map(|ms: usize| ms as u64).collect(),
             "go-seconds" => options.go = Duration::from_secs(value.parse().unwrap()),
+            "sizes" => {
+                let size = |text: &str| {
+                    let (nodes, volumes) = text.split_once(':').unwrap();
+                    (nodes.parse().unwrap(), volumes.parse().unwrap())
+                };
+                options.sizes = value.split(',').map(size).collect();
+            }
             "only" => options.only = Some(value.to_owned()),
             _ => panic!("unknown option --{name}"),
         }
@@ -107,7 +121,7 @@ async fn main() {
         print_loads(&options, &results);
     }
     if wants("size") {
-        size::measure().await;
+        size::measure(&options.sizes).await;
     }
     println!("\nload average {before} before, {} after", load_average());
 }
