@@ -22,6 +22,7 @@ use testkit::{
     ControlPlane, Fault, Host, Inventory, MemoryGroup, Process, Vcenter, Vm, Workdir, eventually,
     peer,
 };
+use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::PROGRAM;
@@ -106,6 +107,18 @@ impl Environment {
         self.vcenter.clear_faults().await;
         if !latency.is_zero() {
             self.vcenter.fault(Fault::on("*").delayed(latency)).await;
+        }
+    }
+
+    /// Waits until vCenter gets no call for three seconds.
+    pub(crate) async fn until_quiet(&self) {
+        let (mut last, mut since) = (0, Instant::now());
+        while since.elapsed() < Duration::from_secs(3) {
+            let calls = self.vcenter.calls().await.sum();
+            if calls != last {
+                (last, since) = (calls, Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 

@@ -89,6 +89,8 @@ pub(crate) async fn run(environment: &Environment, driver: Driver, load: &Load) 
     let first = first_volume(&client, &format!("pvc-{prefix}-first"), &running).await;
     let start = began.elapsed();
     delete(client.clone(), first).await.unwrap();
+    // The Go driver goes on to look for its nodes.
+    environment.until_quiet().await;
     let mut volumes: Vec<Volume> = (0..load.volumes)
         .map(|number| Volume {
             name: format!("pvc-{prefix}-{number:05}"),

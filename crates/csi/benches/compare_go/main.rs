@@ -19,8 +19,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
-#[path = "../../tests/common/mod.rs"]
-mod common;
 mod environment;
 mod load;
 mod size;

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use csi::{
-    proto::csi::{
-        ListVolumesRequest, NodeGetInfoRequest, controller_client::ControllerClient,
-        controller_server::Controller as _, node_client::NodeClient,
-    },
-    vcenters::KnownVolume,
+use csi::proto::csi::{
+    ListVolumesRequest, NodeGetInfoRequest, controller_client::ControllerClient,
+    node_client::NodeClient,
 };
-use testkit::{Inventory, MemoryGroup, Process, Workdir, eventually};
+use testkit::{MemoryGroup, Process, Workdir, eventually};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use vsphere::{
@@ -19,7 +16,6 @@ use vsphere::{
 
 use crate::{
     PROGRAM,
-    common::Stage,
     environment::{CLUSTER, Driver, Environment, Memory, Running},
 };
 
@@ -31,7 +27,6 @@ const BATCH: usize = 200;
 pub(crate) async fn measure(sizes: &[(usize, usize)]) {
     println!("\n| | measured |\n|---|---|");
     node_plugin().await;
-    list_from_the_index(10_000).await;
     for (nodes, volumes) in sizes {
         with(*nodes, *volumes).await;
     }
@@ -71,37 +66,6 @@ async fn with(nodes: usize, volumes: usize) {
         lists[4].as_secs_f64() * 1e3,
     );
     println!("| {nodes} nodes, {volumes} volumes: memory | {} |", text(&memory));
-}
-
-/// The simulator needs far too long to create so many volumes, so this fills the index of a controller in this process,
-/// which is not optimised.
-async fn list_from_the_index(count: usize) {
-    let stage = Stage::with(Inventory::with_vms(100)).await;
-    let connections = stage.vcenters.all_live().unwrap();
-    for number in 0..count {
-        connections[0].volumes.set(KnownVolume {
-            id: format!("{number:08x}-0000-4000-8000-000000000000").into(),
-            name: format!("pvc-{number:08x}-0000-4000-8000-000000000000").into(),
-            capacity_mib: 1024,
-            datastore_url: "ds:///vmfs/volumes/shared/".into(),
-            problem: None,
-            is_block: true,
-        });
-    }
-    let mut times = Vec::new();
-    for _ in 0..5 {
-        let began = Instant::now();
-        let request = tonic::Request::new(ListVolumesRequest::default());
-        let answer = stage.service.list_volumes(request).await.unwrap();
-        assert_eq!(answer.get_ref().entries.len(), count);
-        times.push(began.elapsed());
-    }
-    times.sort();
-    println!(
-        "| list {count} volumes, in a build that is not optimised | {:.0} ms (median of 5; worst {:.0} ms) |",
-        times[2].as_secs_f64() * 1e3,
-        times[4].as_secs_f64() * 1e3,
-    );
 }
 
 fn text(memory: &Memory) -> String {

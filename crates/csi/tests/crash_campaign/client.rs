@@ -116,7 +116,6 @@ impl<'a> Client<'a> {
         match self.below(10) {
             0 => self.create(None, 0).await,
             1 if !attached && snapshots == 0 => self.delete(at).await,
-            1 | 2 if attached => self.detach(at).await,
             3 if snapshots == 0 => self.expand(at).await,
             4 | 5 if snapshots < 2 => self.snapshot(at).await,
             6 if snapshots > 0 => self.delete_snapshot(at).await,

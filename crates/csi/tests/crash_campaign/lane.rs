@@ -191,7 +191,7 @@ impl Lane {
             vms: Vec::new(),
             snapshots: Vec::new(),
         };
-        let within = Duration::from_secs(60);
+        let within = Duration::from_mins(1);
         let snapshots = self.observer.query_volume_snapshots(&[], within).await.unwrap();
         for snapshot in snapshots.into_iter().filter_map(|entry| entry.snapshot) {
             let id = snapshot.volume.id;

@@ -39,7 +39,7 @@ const RUNS_ON_A_LANE: usize = 50;
 const CLIENTS: u64 = 3;
 const OPERATIONS: u64 = 6;
 /// With this many runs, every kind of fault and operation must happen.
-const ENOUGH: usize = 20;
+const ENOUGH: usize = 100;
 
 /// How often each fault and operation happened.
 #[derive(Debug, Default)]
