@@ -67,7 +67,7 @@ health-seconds: prerequisites peers ## Measure how soon VDO reports faults on a 
 soak: prerequisites peers ## Run the long seeded campaigns
 	VDO_SEEDS=$(or $(SEEDS),1000) $(CARGO) test --profile soak --workspace --test '*campaign*' -- --nocapture
 
-fuzz: ## Fuzz the decoders of vCenter responses (needs nightly Rust and cargo-fuzz)
+fuzz: ## Fuzz the decoders of vCenter responses (needs nightly Rust and cargo-fuzz); ARGS=csi: the storage driver
 	@scripts/fuzz $(ARGS)
 
 # Builds with the features of the tests, so that neither rebuilds the programs of the other.

@@ -306,6 +306,17 @@ fn expand(volume: &str, required_bytes: i64) -> ControllerExpandVolumeRequest {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clone_that_fails_does_not_keep_its_source_from_being_deleted() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let source = stage.create("pvc-1").await.unwrap().volume_id;
+    stage.vcenter.fault(Fault::on("CnsCreateVolume").task_fails("InvalidState").times(1)).await;
+    let of_volume = Type::Volume(VolumeSource { volume_id: source.clone() });
+    stage.create_with(from("pvc-2", GIB, of_volume)).await.unwrap_err();
+    stage.delete(&source).await.unwrap();
+    assert!(stage.volumes().await.is_empty());
+}
+
 #[tokio::test]
 async fn an_attached_volume_is_expanded_and_listed_with_its_node() {
     let stage = Stage::with(Inventory::with_vms(1)).await;

@@ -76,7 +76,11 @@ pub(super) async fn remove_snapshot(
         let specs = [SnapshotDeleteSpec { volume: VolumeId::from(volume), snapshot }];
         let what = || format!("remove the temporary snapshot of the volume {volume}");
         let started = connection.client.delete_volume_snapshots(&specs);
-        failure::run(connection, "delete-snapshot", what, started).await?;
+        match failure::run(connection, "delete-snapshot", what, started).await {
+            // The controller before this one had begun to remove it.
+            Err(error) if failure::is_snapshot_missing(&error) => {}
+            other => drop(other?),
+        }
     }
     Ok(())
 }

@@ -241,7 +241,7 @@ async fn make(
             finish(driver, wanted, &connection, &volume, operation).await
         }
         Err(error) => {
-            give_up(driver, &error, operation).await;
+            give_up(driver, wanted, &connection, &error, operation).await;
             connection.policies.forget();
             connection.writable_datastores.forget().await;
             Err(CreateError::Cns { name: name.clone(), source: error })
@@ -359,13 +359,27 @@ async fn finish(
 }
 
 /// Records a refusal. Without an answer, the record stays "in progress".
-async fn give_up(driver: &Driver, error: &CnsError, mut operation: Operation) {
+async fn give_up(
+    driver: &Driver,
+    wanted: &WantedVolume,
+    connection: &Connection,
+    error: &CnsError,
+    mut operation: Operation,
+) {
     let is_final = match error {
         CnsError::Call { source, .. } => source.fault().is_some() || source.never_reached(),
         CnsError::Refused { .. } => true,
         CnsError::NoResult { .. } | CnsError::Undecided { .. } => false,
     };
     if is_final {
+        if let Some(Source::Volume { volume }) = &wanted.source {
+            // The caller may never try again, and the snapshot would keep the source from being deleted.
+            let removed = clone::remove_snapshot(connection, volume, &wanted.name).await;
+            if let Err(error) = removed {
+                let error = runtime::error_chain::error_chain(&error);
+                tracing::warn!(volume, error, "the snapshot of a failed clone stays");
+            }
+        }
         operation.state = OperationState::Error;
         operation.error = Some(runtime::error_chain::error_chain(error));
     }

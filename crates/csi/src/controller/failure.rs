@@ -130,6 +130,20 @@ pub(super) fn is_volume_missing(fault: &Fault) -> bool {
     })
 }
 
+/// Whether CNS says that the snapshot does not exist. Upstream too takes an `InvalidArgument` without a property for "no such snapshot".
+pub(super) fn is_snapshot_missing(error: &CnsError) -> bool {
+    error.fault().is_some_and(|fault| {
+        is_volume_missing(fault)
+            || fault.chain().any(|fault| {
+                matches!(
+                    fault.kind,
+                    FaultKind::CnsSnapshotNotFound { .. }
+                        | FaultKind::InvalidArgument { property: None }
+                )
+            })
+    })
+}
+
 /// Starts a task on one volume and waits for it.
 pub(super) async fn run<T: Outcome>(
     connection: &Connection,

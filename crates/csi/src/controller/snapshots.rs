@@ -8,10 +8,7 @@
 
 use snafu::{ResultExt as _, Snafu, ensure};
 use tonic::Code;
-use vsphere::{
-    FaultKind,
-    cns::{SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotId, SnapshotInfo, VolumeId},
-};
+use vsphere::cns::{SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotId, SnapshotInfo, VolumeId};
 
 use super::{
     Driver, clone,
@@ -239,21 +236,7 @@ pub(super) async fn delete(
     let started = connection.client.delete_volume_snapshots(&specs);
     match failure::run(&connection, "delete-snapshot", what, started).await {
         Ok(_) => Ok(DeleteSnapshotResponse {}),
-        Err(error) if is_missing(&error) => Ok(DeleteSnapshotResponse {}),
+        Err(error) if failure::is_snapshot_missing(&error) => Ok(DeleteSnapshotResponse {}),
         Err(source) => Err(SnapshotError::Delete { snapshot: id.clone(), source }),
     }
-}
-
-/// Upstream too takes an `InvalidArgument` without a property for "no such snapshot".
-fn is_missing(error: &CnsError) -> bool {
-    error.fault().is_some_and(|fault| {
-        failure::is_volume_missing(fault)
-            || fault.chain().any(|fault| {
-                matches!(
-                    fault.kind,
-                    FaultKind::CnsSnapshotNotFound { .. }
-                        | FaultKind::InvalidArgument { property: None }
-                )
-            })
-    })
 }
