@@ -260,6 +260,3 @@ fn run<const N: usize>(program: &str, arguments: [&Path; N]) -> Result<String, E
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
-
-#[cfg(test)]
-mod tests;
