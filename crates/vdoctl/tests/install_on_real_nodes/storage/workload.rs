@@ -28,7 +28,7 @@ pub(super) fn pod(name: &str, claim: &str, node: &str, script: &str) -> Value {
         claim,
         node,
         script,
-        json!({"volumeMounts": [{"name": "data", "mountPath": DATA}]}),
+        &json!({"volumeMounts": [{"name": "data", "mountPath": DATA}]}),
     )
 }
 
@@ -39,11 +39,11 @@ pub(super) fn block_pod(name: &str, claim: &str, node: &str, script: &str) -> Va
         claim,
         node,
         script,
-        json!({"volumeDevices": [{"name": "data", "devicePath": DEVICE}]}),
+        &json!({"volumeDevices": [{"name": "data", "devicePath": DEVICE}]}),
     )
 }
 
-fn pod_with(name: &str, claim: &str, node: &str, script: &str, volumes: Value) -> Value {
+fn pod_with(name: &str, claim: &str, node: &str, script: &str, volumes: &Value) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {
@@ -51,8 +51,8 @@ fn pod_with(name: &str, claim: &str, node: &str, script: &str, volumes: Value) -
             "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
             "terminationGracePeriodSeconds": 1,
             "securityContext": {"runAsUser": 0},
-            "initContainers": [script_container(script, &volumes)],
-            "containers": [pause_container(&volumes)],
+            "initContainers": [script_container(script, volumes)],
+            "containers": [pause_container(volumes)],
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}],
         },
     })
@@ -90,7 +90,7 @@ impl Cluster {
         Api::default_namespaced(self.plane.client())
     }
 
-    /// A class for each file system, and one whose volumes are created with their claims.
+    /// A class for each file system.
     pub(super) async fn create_classes(&self) {
         let classes = Api::<StorageClass>::all(self.plane.client());
         for file_system in ["xfs", "ext4"] {
