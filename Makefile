@@ -27,7 +27,7 @@ images: prerequisites ## Build the container images for amd64 and arm64, without
 push: images ## Push the images: REGISTRY=registry.example.com/vdo
 	@scripts/push "$(REGISTRY)"
 
-# The images that the tests on real nodes run: for this computer, and not optimised.
+# The images that the tests on real nodes run: for this computer only, and not optimised.
 test-images: prerequisites
 	@scripts/images --test
 
@@ -37,8 +37,8 @@ test: prerequisites peers peers-before ## Run all tests, with real programs
 test-fast: ## Run the tests that need no other program
 	$(CARGO) test --workspace --features catalog/cli --lib
 
-test-nodes: prerequisites peers test-images ## Run the tests on real nodes and disks (needs root and cgroup v1)
-	$(CARGO) test --workspace --features catalog/cli --test '*real_nodes' --test node -- --ignored
+test-nodes: prerequisites peers ## Run only the tests on real nodes and disks (needs root and cgroup v1)
+	@scripts/test --workspace --features catalog/cli --test '*real_nodes' --test 'node*'
 
 flaky: prerequisites peers peers-before ## Run one test program N times on busy cores: TEST=gate N=20
 	@scripts/flaky "$(TEST)" "$(or $(N),20)"

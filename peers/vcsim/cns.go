@@ -181,6 +181,9 @@ func (c *volumes) create(ctx, vctx *simulator.Context, spec cnstypes.CnsVolumeCr
 		if len(spec.Datastores) > 0 {
 			c.sim.reserve(spec.Datastores[0], details.CapacityInMb<<20)
 		}
+		if source, ok := spec.VolumeSource.(*cnstypes.CnsSnapshotVolumeSource); ok {
+			got = c.copyData(made.VolumeId, source.SnapshotId.Id, diskUUID(made.VolumeId.Id), got)
+		}
 	}
 	return got
 }

@@ -42,7 +42,7 @@ func TestTheDiskAgentIsCalledBeforeTheTaskSucceeds(t *testing.T) {
 	events := p.agent("{}")
 	heard := func(event, disk string, bytes int64) {
 		t.Helper()
-		want := diskEvent{event, "node-1", id, disk, bytes}
+		want := diskEvent{Event: event, VM: "node-1", Volume: id, Disk: disk, Bytes: bytes}
 		select {
 		case got := <-events:
 			if got != want {
@@ -82,5 +82,25 @@ func TestAnErrorOfTheDiskAgentFailsTheAttach(t *testing.T) {
 	p.lever("PUT", "/disk-agent", map[string]string{"socket": ""})
 	if _, fault := s.attach(id, vm); fault != "" {
 		t.Fatalf("attach without an agent: %q", fault)
+	}
+}
+
+func TestTheDiskAgentCopiesTheDataToASnapshotAndToTheRestoredVolume(t *testing.T) {
+	p := launch(t, world())
+	s := p.storage(p.client())
+	id := cnstypes.CnsVolumeId{Id: s.create("cluster-1", "a")[0]}
+	events := p.agent("{}")
+	made := s.results(s.cns.CreateSnapshots(deadline(t), []cnstypes.CnsSnapshotCreateSpec{{VolumeId: id, Description: "one"}}))
+	snapshot := made[0].(*cnstypes.CnsSnapshotCreateResult).Snapshot.SnapshotId
+	want := diskEvent{Event: "copy", Volume: id.Id, Disk: plainUUID(snapshot.Id), From: plainUUID(diskUUID(id.Id))}
+	if got := <-events; got != want {
+		t.Fatalf("%+v, not %+v", got, want)
+	}
+	spec := spec("restored", s.ds, "cluster-1")
+	spec.VolumeSource = &cnstypes.CnsSnapshotVolumeSource{VolumeId: id, SnapshotId: snapshot}
+	restored := s.results(s.cns.CreateVolume(deadline(t), []cnstypes.CnsVolumeCreateSpec{spec}))[0].GetCnsVolumeOperationResult().VolumeId
+	want = diskEvent{Event: "copy", Volume: restored.Id, Disk: plainUUID(diskUUID(restored.Id)), From: want.Disk}
+	if got := <-events; got != want {
+		t.Fatalf("%+v, not %+v", got, want)
 	}
 }

@@ -16,7 +16,11 @@ func (c *volumes) CnsCreateSnapshots(ctx *simulator.Context, req *cnstypes.CnsCr
 			return failed(spec.VolumeId, &cnstypes.CnsVolumeNotFoundFault{VolumeId: spec.VolumeId})
 		}
 		body := c.CnsVolumeManager.CnsCreateSnapshots(vctx, &cnstypes.CnsCreateSnapshots{This: c.Reference(), SnapshotSpecs: []cnstypes.CnsSnapshotCreateSpec{spec}})
-		return inner(vctx, spec.VolumeId, body.(*cnsmethods.CnsCreateSnapshotsBody).Res.Returnval)
+		out := inner(vctx, spec.VolumeId, body.(*cnsmethods.CnsCreateSnapshotsBody).Res.Returnval)
+		if made, ok := out.(*cnstypes.CnsSnapshotCreateResult); ok && made.Fault == nil {
+			out = c.copyData(spec.VolumeId, diskUUID(spec.VolumeId.Id), made.Snapshot.SnapshotId.Id, out)
+		}
+		return out
 	})
 	return &cnsmethods.CnsCreateSnapshotsBody{Res: &cnstypes.CnsCreateSnapshotsResponse{Returnval: task}}
 }

@@ -6,8 +6,8 @@
 //!                                     <the VM's /dev>/sdb, disk/by-id/wwn-0x<uuid>
 //! ```
 //!
-//! A disk keeps its file, and so its data, when it is detached and attached to another VM. The kernel frees the loop
-//! devices when this process ends, even by a signal.
+//! A disk keeps its file, and so its data, when it is detached and attached to another VM. A snapshot is a copy of the
+//! file. The kernel frees the loop devices when this process ends, even by a signal.
 
 mod agent;
 
@@ -125,8 +125,7 @@ impl Disks {
     /// # Panics
     /// If it cannot be copied.
     pub fn copy(&self, from: &str, to: &str) {
-        let (from, to) = (self.file(from), self.file(to));
-        must(run("cp", [Path::new("--sparse=always"), &from, &to]).map(drop));
+        must(self.lock().copy(from, to));
     }
 
     /// The file with the data of a disk. Mounted file systems write to it with delay.
@@ -182,6 +181,18 @@ impl State {
         let disk = Attached { vm: vm.to_owned(), device, path: loop_path, node, links };
         self.attached.insert(uuid.to_owned(), disk);
         Ok(())
+    }
+
+    /// A disk that was never attached has no data.
+    fn copy(&mut self, from: &str, to: &str) -> Result<(), Error> {
+        if let Some(disk) = self.attached.get(from) {
+            disk.device.sync_all().context(FilesSnafu { path: &disk.path })?;
+        }
+        let (from, to) = (self.file(from), self.file(to));
+        if !from.exists() {
+            return Ok(());
+        }
+        run("cp", [Path::new("--sparse=always"), &from, &to]).map(drop)
     }
 
     fn detach(&mut self, uuid: &str) {
@@ -249,6 +260,3 @@ fn run<const N: usize>(program: &str, arguments: [&Path; N]) -> Result<String, E
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,12 +13,16 @@
 //!
 //! It needs root and Linux with cgroup v1 hierarchies for cpu, memory and pids; see [`RealNodeBuilder::launch`].
 
+mod files;
+mod processes;
+
 use std::{
     fs::File,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener},
     os::fd::AsFd as _,
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -27,7 +31,6 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use rustix::process::Signal;
 use serde_json::json;
 use snafu::ResultExt as _;
 use tokio::{
@@ -38,7 +41,6 @@ use tokio::{
 use crate::{
     control_plane::ControlPlane,
     error::{Error, FilesSnafu, RealNodeSnafu, SpawnSnafu, must},
-    peers::locate,
     process::Process,
     registry::Registry,
     workdir::Workdir,
@@ -55,6 +57,9 @@ const READY_TIMEOUT: Duration = Duration::from_mins(3);
 /// The cgroup v1 hierarchies a kubelet works with.
 const HIERARCHIES: [&str; 9] =
     ["cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd"];
+
+/// The nodes that this process has started: several tests have a node of the same name.
+static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// A node with a real kubelet. Gone when dropped, with everything it runs.
 pub struct RealNode {
@@ -112,9 +117,10 @@ impl RealNodeBuilder {
         let name = &self.name;
         let workdir = Workdir::new(&format!("node-{name}"))?;
         let address = Ipv4Addr::new(10, 77, 0, 10 + self.number);
-        let cgroup = format!("vdo-{}-{name}", std::process::id());
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let cgroup = format!("vdo-{}-{number}-{name}", std::process::id());
         prepare_cgroups(&cgroup)?;
-        write_files(plane, &workdir, name, self.number, &cgroup)?;
+        files::write_files(plane, &workdir, name, self.number, &cgroup)?;
         let folder = workdir.path().display().to_string();
         let (address_text, outside) = (address.to_string(), OUTSIDE.to_string());
         let service = API_SERVICE.to_string();
@@ -129,7 +135,7 @@ impl RealNodeBuilder {
         // The relays come first: neither kubelet nor containerd waits for them, but both try again.
         let inner = init
             .ready(READY_TIMEOUT, async || {
-                first_child(init.pid())
+                processes::first_child(init.pid())
                     .filter(|_| kubelet_started.exists())
                     .ok_or("kubelet is not started")
             })
@@ -271,44 +277,6 @@ impl RealNode {
         })
     }
 
-    /// Kills the kubelet; the node starts it again, as a service manager does.
-    pub fn kill_kubelet(&self) {
-        self.kill("kubelet");
-    }
-
-    /// Kills containerd. Its containers go on.
-    pub fn kill_containerd(&self) {
-        self.kill("containerd");
-    }
-
-    /// The processes of the node have other ids inside than outside: they are found by their names.
-    fn kill(&self, program: &str) {
-        for pid in descendants(self.inner) {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            #[expect(clippy::cast_possible_wrap, reason = "a pid is a positive i32")]
-            if let Some(pid) =
-                rustix::process::Pid::from_raw(pid as i32).filter(|_| name.trim() == program)
-            {
-                let _ = rustix::process::kill_process(pid, Signal::KILL);
-            }
-        }
-    }
-
-    /// The working set of a container in bytes, as the kubelet computes it. `part` is part of the container's id or
-    /// of the command in it.
-    pub fn working_set(&self, command: &str) -> Option<u64> {
-        let pid = descendants(self.inner).into_iter().find(|pid| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0)
-                .next()
-                .is_some_and(|first| first.ends_with(command.as_bytes()))
-        })?;
-        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let group = groups.lines().find_map(|line| line.split_once(":memory:"))?.1.to_owned();
-        let folder = Path::new("/sys/fs/cgroup/memory").join(group.trim_start_matches('/'));
-        crate::working_set::working_set_of(&folder)
-    }
-
     /// The folder with its logs.
     pub fn folder(&self) -> &Path {
         self.workdir.path()
@@ -357,6 +325,7 @@ fn check_machine() -> Result<(), Error> {
 
 fn prepare_cgroups(name: &str) -> Result<(), Error> {
     for hierarchy in HIERARCHIES {
+        remove_groups_of_killed_runs(&Path::new("/sys/fs/cgroup").join(hierarchy));
         let path = Path::new("/sys/fs/cgroup").join(hierarchy).join(name);
         std::fs::create_dir_all(&path).context(FilesSnafu { path: &path })?;
     }
@@ -367,6 +336,18 @@ fn prepare_cgroups(name: &str) -> Result<(), Error> {
         std::fs::write(&path, text).context(FilesSnafu { path: &path })?;
     }
     Ok(())
+}
+
+/// A run that was killed could not remove its groups. Their names have the id of its process.
+fn remove_groups_of_killed_runs(hierarchy: &Path) {
+    for entry in std::fs::read_dir(hierarchy).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let run = name.strip_prefix("vdo-").and_then(|rest| rest.split_once("-node-"));
+        let run = run.and_then(|(run, _)| run.split('-').next()?.parse::<u32>().ok());
+        if run.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            remove_groups(&entry.path());
+        }
+    }
 }
 
 /// The kernel takes a moment to let go of the processes of a group.
@@ -383,124 +364,4 @@ fn remove_groups(path: &Path) {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-fn write_files(
-    plane: &ControlPlane,
-    workdir: &Workdir,
-    name: &str,
-    number: u8,
-    cgroup: &str,
-) -> Result<(), Error> {
-    let folder = workdir.path();
-    for part in ["bin", "dev", "mirrors/registry.test"] {
-        let path = folder.join(part);
-        std::fs::create_dir_all(&path).context(FilesSnafu { path })?;
-    }
-    let programs = [
-        ("kubelet", "kubelet"),
-        ("containerd", "containerd"),
-        ("containerd-shim-runc-v2", "containerd-shim-runc-v2"),
-        ("runc", "runc"),
-        ("cni-bridge", "bridge"),
-        ("cni-host-local", "host-local"),
-        ("cni-loopback", "loopback"),
-    ];
-    for (peer, file) in programs {
-        let path = folder.join("bin").join(file);
-        std::os::unix::fs::symlink(locate(peer)?, &path).context(FilesSnafu { path: &path })?;
-    }
-    let here = folder.display();
-    workdir
-        .write("kubeconfig", plane.node_kubeconfig(name, SocketAddr::from((API_SERVICE, 443)))?)?;
-    workdir.write("ca.crt", plane.ca_pem())?;
-    let host = format!("http://{OUTSIDE}:{REGISTRY_PORT}");
-    workdir.write(
-        "mirrors/registry.test/hosts.toml",
-        format!(
-            "server = \"{host}\"\n[host.\"{host}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
-        ),
-    )?;
-    workdir.write(
-        "containerd.toml",
-        format!(
-            r#"version = 3
-root = "/var/lib/containerd"
-state = "/run/containerd"
-oom_score = 0
-disabled_plugins = ["io.containerd.nri.v1.nri"]
-[grpc]
-  address = "/run/containerd/containerd.sock"
-[plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = true
-  disable_apparmor = true
-  [plugins."io.containerd.cri.v1.runtime".containerd]
-    default_runtime_name = "runc"
-    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-        SystemdCgroup = false
-  [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dir = "{here}/bin"
-    conf_dir = "/etc/cni/net.d"
-[plugins."io.containerd.cri.v1.images"]
-  snapshotter = "overlayfs"
-  [plugins."io.containerd.cri.v1.images".pinned_images]
-    sandbox = "registry.test/pause:1"
-  [plugins."io.containerd.cri.v1.images".registry]
-    config_path = "{here}/mirrors"
-"#
-        ),
-    )?;
-    std::fs::create_dir_all(folder.join("cni")).context(FilesSnafu { path: folder.join("cni") })?;
-    workdir.write(
-        "cni/10-bridge.conflist",
-        format!(
-            r#"{{"cniVersion": "1.0.0", "name": "pods", "plugins": [{{
-  "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
-  "ipam": {{"type": "host-local", "dataDir": "{here}/ipam",
-           "ranges": [[{{"subnet": "10.78.{number}.0/24"}}]], "routes": [{{"dst": "0.0.0.0/0"}}]}}
-}}]}}"#
-        ),
-    )?;
-    workdir.write("kubelet.yaml", format!(
-        r#"apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-failCgroupV1: false
-failSwapOn: false
-oomScoreAdj: 0
-cgroupDriver: cgroupfs
-cgroupRoot: /{cgroup}
-enforceNodeAllocatable: ["pods"]
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: true}}, x509: {{clientCAFile: {here}/ca.crt}}}}
-authorization: {{mode: Webhook}}
-evictionHard: {{memory.available: "0%", nodefs.available: "0%", imagefs.available: "0%", nodefs.inodesFree: "0%"}}
-imageGCHighThresholdPercent: 100
-makeIPTablesUtilChains: false
-nodeStatusUpdateFrequency: 5s
-maxOpenFiles: 20000
-"#
-    ))?;
-    Ok(())
-}
-
-fn children(parent: u32) -> Vec<u32> {
-    let path = format!("/proc/{parent}/task/{parent}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
-}
-
-fn first_child(parent: u32) -> Option<u32> {
-    children(parent).first().copied()
-}
-
-fn descendants(parent: u32) -> Vec<u32> {
-    let mut all = crate::process::processes_started_by(parent);
-    let mut next = 0;
-    while let Some(pid) = all.get(next).copied() {
-        all.extend(crate::process::processes_started_by(pid));
-        next += 1;
-    }
-    all
 }

@@ -193,6 +193,7 @@ pub struct NodeDriver {
     pub name: String,
     #[serde(rename = "nodeID")]
     pub node_id: String,
+    #[serde(deserialize_with = "null_is_empty")]
     pub topology_keys: Vec<String>,
 }
 
@@ -203,8 +204,12 @@ pub struct Node {
     pub metadata: ObjectMeta,
 }
 
-/// The API server writes an empty list of drivers as `null`.
-fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeDriver>, D::Error> {
+/// The API server writes the empty lists of a CSINode as `null`.
+fn null_is_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -316,5 +321,17 @@ mod tests {
             let node = json!({"metadata": {"name": "n"}, "spec": {"drivers": drivers}});
             assert!(serde_json::from_value::<CsiNode>(node).unwrap().spec.drivers.is_empty());
         }
+    }
+
+    #[test]
+    fn a_driver_without_topology_is_read() {
+        // As the kubelet writes it.
+        let driver = json!({
+            "name": "csi.vsphere.vmware.com", "nodeID": "42971be6", "topologyKeys": null, "allocatable": {"count": 59},
+        });
+        let node = json!({"metadata": {"name": "n"}, "spec": {"drivers": [driver]}});
+        let node = serde_json::from_value::<CsiNode>(node).unwrap();
+        let driver = node.driver("csi.vsphere.vmware.com").unwrap();
+        assert_eq!((driver.node_id.as_str(), driver.topology_keys.len()), ("42971be6", 0));
     }
 }

@@ -1,4 +1,5 @@
 //! The node plugin in a mount namespace of its own, with a private `/dev`, driven through its socket.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::{
     collections::HashMap,
@@ -26,7 +27,6 @@ pub(crate) const SIZE: u64 = 320 * MIB;
 /// For disks that are read completely.
 pub(crate) const SMALL: u64 = 48 * MIB;
 pub(crate) const VM_UUID: &str = "42208c6b-d10d-37d0-156f-435f999d94c1";
-const SERIAL: &str = "VMware-42 20 8c 6b d1 0d 37 d0-15 6f 43 5f 99 9d 94 c1\n";
 
 /// A `/dev` with what the tools need. The last command keeps the namespace.
 const NAMESPACE: &str = r#"set -eu
@@ -59,12 +59,18 @@ impl TestNode {
 
     /// A node that gets its disks from `disks`, with more arguments for the plugin.
     pub(crate) async fn start_with(disks: Arc<Disks>, arguments: &[&str]) -> Self {
-        let mut node = Self::prepare(disks).await;
+        let name = format!("node-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        Self::of_vm(disks, &name, VM_UUID, arguments).await
+    }
+
+    /// A node on a VM of this name and BIOS uuid.
+    pub(crate) async fn of_vm(disks: Arc<Disks>, vm: &str, uuid: &str, arguments: &[&str]) -> Self {
+        let mut node = Self::prepare(disks, vm, uuid).await;
         node.start_plugin(arguments).await;
         node
     }
 
-    async fn prepare(disks: Arc<Disks>) -> Self {
+    async fn prepare(disks: Arc<Disks>, vm: &str, uuid: &str) -> Self {
         let workdir = Workdir::new("csi-node").unwrap();
         let folder = workdir.path().to_owned();
         let dmi = folder.join("sys/class/dmi/id");
@@ -72,7 +78,7 @@ impl TestNode {
         for path in [&dmi, &tools] {
             std::fs::create_dir_all(path).unwrap();
         }
-        std::fs::write(dmi.join("product_serial"), SERIAL).unwrap();
+        std::fs::write(dmi.join("product_serial"), serial(uuid)).unwrap();
         let shown = folder.display().to_string();
         let script = ["--mount", "--propagation", "private", "sh", "-c", NAMESPACE, "sh", &shown];
         let namespace =
@@ -81,7 +87,7 @@ impl TestNode {
             if folder.join("ready").exists() { Ok(()) } else { Err(namespace.log()) }
         })
         .await;
-        let name = format!("node-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = vm.to_owned();
         let node =
             Self { name, disks, workdir, namespace, plugin: None, arguments: Vec::new(), tools };
         node.disks.add_vm(&node.name, node.dev());
@@ -96,8 +102,7 @@ impl TestNode {
     /// Starts the plugin, or another one after the first was killed.
     pub(crate) async fn start_plugin(&mut self, arguments: &[&str]) {
         let folder = self.workdir.path();
-        let mut all: Vec<OsString> =
-            vec![format!("--mount=/proc/{}/ns/mnt", self.namespace.pid()).into(), "--".into()];
+        let mut all: Vec<OsString> = self.enter().map(Into::into).into();
         all.push(env!("CARGO_BIN_EXE_vsphere-csi").into());
         all.push("node".into());
         all.push(format!("--endpoint=unix://{}", self.socket().display()).into());
@@ -165,11 +170,16 @@ impl TestNode {
         PathBuf::from(format!("/proc/{}/root", self.namespace.pid())).join(path)
     }
 
+    /// The arguments of `nsenter` for a command in the node's namespace.
+    pub(crate) fn enter(&self) -> [String; 2] {
+        [format!("--mount=/proc/{}/ns/mnt", self.namespace.pid()), "--".to_owned()]
+    }
+
     /// Runs a command in the node's namespace and returns its output.
     pub(crate) fn command(&self, line: &str) -> String {
         let output = std::process::Command::new("nsenter")
-            .arg(format!("--mount=/proc/{}/ns/mnt", self.namespace.pid()))
-            .args(["--", "sh", "-ec", line])
+            .args(self.enter())
+            .args(["sh", "-ec", line])
             .output()
             .unwrap();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -181,6 +191,13 @@ impl TestNode {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.workdir.path().join(name)
     }
+}
+
+/// The serial number in the firmware of a VM.
+fn serial(uuid: &str) -> String {
+    let digits: Vec<char> = uuid.chars().filter(char::is_ascii_hexdigit).collect();
+    let pairs: Vec<String> = digits.chunks(2).map(|pair| pair.iter().collect()).collect();
+    format!("VMware-{}-{}\n", pairs[..8].join(" "), pairs[8..].join(" "))
 }
 
 /// Whether two files have the same content. Quicker than a comparison in an unoptimised program.

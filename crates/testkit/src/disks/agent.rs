@@ -25,6 +25,9 @@ struct Event {
     vm: String,
     disk: String,
     bytes: u64,
+    /// Of a copy: the disk or snapshot that has the data.
+    #[serde(default)]
+    from: String,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -33,6 +36,7 @@ enum Kind {
     Attach,
     Detach,
     Extend,
+    Copy,
 }
 
 pub(super) fn serve(
@@ -80,6 +84,7 @@ fn apply(event: &Event, state: &Mutex<State>) -> Result<(), String> {
         }
         Kind::Extend if state.vms.contains_key(&event.vm) => state.extend(&event.disk, event.bytes),
         Kind::Extend => Ok(()),
+        Kind::Copy => state.copy(&event.from, &event.disk),
     };
     done.map_err(|error| error.full_text())
 }

@@ -18,6 +18,8 @@ use testkit::{ControlPlane, Disks, Inventory, Nic, RealNode, Registry, Vcenter, 
 use tokio::time::{Instant, sleep};
 
 pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
+/// How long vdoctl waits, in seconds. Other tests keep the machine busy.
+const TIMEOUT: &str = "400";
 /// The pods of our cloud controller.
 const CLOUD_CONTROLLER: &str = "name=vsphere-cloud-controller-manager";
 
@@ -75,10 +77,10 @@ impl Cluster {
     pub(crate) async fn install_with(&self, drivers: Value) -> String {
         let image = self.registry.push_own("vdo");
         self.registry.push_own("vdo-cloud-controller");
-        self.does(&["deploy", "--image", &image, "--timeout", "120"]).await;
+        self.does(&["deploy", "--image", &image, "--timeout", TIMEOUT]).await;
         self.write_objects(drivers);
         self.does(&["configure", "-f", "vdo.yaml"]).await;
-        let shown = self.does(&["status", "--wait", "--timeout", "40"]).await;
+        let shown = self.does(&["status", "--wait", "--timeout", TIMEOUT]).await;
         assert!(shown.contains("● Healthy"), "{shown}");
         image
     }
@@ -185,7 +187,7 @@ impl Cluster {
                 sleep(Duration::from_millis(200)).await;
             }
         };
-        let arguments = ["deploy", "--image", image, "--timeout", "120"];
+        let arguments = ["deploy", "--image", image, "--timeout", TIMEOUT];
         tokio::select! {
             shown = self.does(&arguments) => drop(shown),
             () = watch => {}

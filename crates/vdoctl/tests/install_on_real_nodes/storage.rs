@@ -1,142 +1,106 @@
-//! Volumes of our storage driver: made, attached, formatted, mounted, moved, grown and deleted for pods.
+//! Volumes of our storage driver, as pods on real nodes use them.
+//!
+//! All of this happens on one cluster at once, because its installation takes longer than all of this.
 
-use k8s_openapi::api::{
-    core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod},
-    storage::v1::StorageClass,
-};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
+mod access;
+mod block;
+mod copies;
+mod moving;
+mod restarts;
+mod stateful_set;
+mod workload;
+
+use std::{panic::AssertUnwindSafe, pin::Pin};
+
+use futures::{FutureExt as _, future::join_all};
+use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::VolumeAttachment};
+use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::json;
 use testkit::eventually;
+use tokio::time::Instant;
 
 use crate::cluster::{Cluster, cloud_provider};
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// A pod that runs a script on the volume and then keeps it mounted. The script's answer is its termination message.
-fn pod_with_volume(name: &str, node: &str, script: &str) -> Pod {
-    let mounts = json!([{"name": "data", "mountPath": "/data"}]);
-    let pod = json!({
-        "metadata": {"name": name},
-        "spec": {
-            "nodeSelector": {"kubernetes.io/hostname": node},
-            "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
-            "terminationGracePeriodSeconds": 1,
-            "securityContext": {"fsGroup": 65532},
-            "initContainers": [{
-                // An image with a shell.
-                "name": "script", "image": format!("registry.test/vmware-tanzu/vdo-csi:{VERSION}"),
-                "command": ["/bin/sh", "-ec", script], "volumeMounts": mounts,
-            }],
-            "containers": [{"name": "pause", "image": "registry.test/pause:1", "volumeMounts": mounts}],
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
-        },
-    });
-    serde_json::from_value(pod).unwrap()
-}
-
-impl Cluster {
-    /// Runs the pod until its script ended, and returns the script's answer.
-    async fn answer(&self, pod: &Pod) -> String {
-        let (pods, name) = (Api::<Pod>::default_namespaced(self.plane.client()), pod.name_any());
-        pods.create(&PostParams::default(), pod).await.unwrap();
-        eventually("the pod runs with its volume", 120, async || {
-            let status = pods.get(&name).await.unwrap().status.unwrap_or_default();
-            let script = status.init_container_statuses.iter().flatten().next();
-            let ended = script.and_then(|script| script.state.clone()?.terminated);
-            match (status.phase.as_deref(), ended) {
-                (Some("Running"), Some(ended)) => Ok(ended.message.unwrap_or_default()),
-                _ => Err(format!("{status:?}\n{}", self.events(&[&name, "data"]).await)),
-            }
-        })
-        .await
-    }
-
-    async fn events(&self, about: &[&str]) -> String {
-        let events = Api::<Event>::default_namespaced(self.plane.client());
-        let listed = events.list(&ListParams::default()).await.unwrap().items.into_iter();
-        let concerns = |event: &Event| {
-            event.involved_object.name.as_deref().is_some_and(|name| about.contains(&name))
-        };
-        listed.filter(concerns).filter_map(|event| event.message).collect::<Vec<_>>().join("\n")
-    }
-
-    async fn delete_pod(&self, name: &str) {
-        let pods = Api::<Pod>::default_namespaced(self.plane.client());
-        pods.delete(name, &DeleteParams::default()).await.unwrap();
-        eventually("the pod is gone", 60, async || match pods.get_opt(name).await.unwrap() {
-            None => Ok(()),
-            Some(pod) => Err(format!("{:?}", pod.status)),
-        })
-        .await;
-    }
-
-    /// A class of XFS volumes, because this kernel grows XFS online everywhere, and a claim of 1 GiB.
-    async fn claim_volume(&self) -> Api<PersistentVolumeClaim> {
-        let client = self.plane.client();
-        let class = json!({
-            "metadata": {"name": "volumes"}, "provisioner": "csi.vsphere.vmware.com",
-            "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true,
-            "parameters": {"csi.storage.k8s.io/fstype": "xfs"},
-        });
-        let class = serde_json::from_value(class).unwrap();
-        let classes = Api::<StorageClass>::all(client.clone());
-        classes.create(&PostParams::default(), &class).await.unwrap();
-        let claim = json!({
-            "metadata": {"name": "data"},
-            "spec": {
-                "storageClassName": "volumes", "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-        });
-        let claims = Api::<PersistentVolumeClaim>::default_namespaced(client);
-        let claim = serde_json::from_value(claim).unwrap();
-        claims.create(&PostParams::default(), &claim).await.unwrap();
-        claims
-    }
-}
-
 #[tokio::test]
 #[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
-async fn a_pod_writes_to_a_volume_of_our_driver_and_finds_its_data_on_another_node() {
+async fn pods_on_real_nodes_use_volumes_of_our_driver() {
     let cluster = Cluster::with_nodes(2).await;
     cluster.registry.push_own("vdo-csi");
     let storage = json!({"vsphereCloudConfig": "vcenter", "implementation": "Rust"});
     let drivers = json!({"cloudProvider": cloud_provider(), "storageProvider": storage});
     cluster.install_with(drivers).await;
-    let claims = cluster.claim_volume().await;
+    cluster.create_classes().await;
+    let snapshot_controller = copies::start_snapshot_controller(&cluster).await;
 
-    let write = "echo kept >/data/file && echo written >/dev/termination-log";
-    let written = cluster.answer(&pod_with_volume("writer", "node-1", write)).await;
-    assert_eq!(written.trim(), "written");
-    cluster.delete_pod("writer").await;
-    let read = "read line </data/file && echo $line >/dev/termination-log";
-    let found = cluster.answer(&pod_with_volume("reader", "node-2", read)).await;
-    assert_eq!(found.trim(), "kept", "the data moves with the volume");
+    all([
+        (
+            "a pod finds its data on another node",
+            moving::data_moves_with_the_pod(&cluster).boxed_local(),
+        ),
+        (
+            "a pod sees its volume grow",
+            moving::a_volume_grows_while_a_pod_uses_it(&cluster).boxed_local(),
+        ),
+        (
+            "raw block volumes",
+            block::a_pod_uses_and_grows_a_raw_block_volume(&cluster).boxed_local(),
+        ),
+        ("a StatefulSet", stateful_set::each_replica_keeps_its_volume(&cluster).boxed_local()),
+        ("fsGroup", access::a_group_owns_the_files_of_a_volume(&cluster).boxed_local()),
+        ("ReadWriteOncePod", access::a_second_pod_waits_for_the_first(&cluster).boxed_local()),
+        (
+            "snapshots and clones",
+            copies::snapshots_and_clones_have_the_data(&cluster).boxed_local(),
+        ),
+    ])
+    .await;
+    for (node, program) in [(0, "vsphere-csi"), (1, "vsphere-csi")] {
+        for (arguments, used) in cluster.nodes[node].working_sets(program) {
+            println!("{arguments}: working set {:.1} MiB", used as f64 / 1_048_576.0);
+        }
+    }
+    restarts::volumes_stay_mounted_while_plugin_and_kubelet_restart(&cluster).await;
+    drop(snapshot_controller);
 
-    // Grown while the pod uses it.
-    let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
-    claims.patch("data", &PatchParams::default(), &Patch::Merge(larger)).await.unwrap();
-    eventually("the volume and its file system are larger", 90, async || {
-        let status = claims.get("data").await.unwrap().status.unwrap_or_default();
-        let capacity = status.capacity.as_ref().and_then(|all| all.get("storage").cloned());
-        match capacity {
-            Some(capacity) if capacity.0 == "2Gi" => Ok(()),
-            _ => Err(format!("{status:?}\n{}", cluster.events(&["data", "reader"]).await)),
+    // Everything was deleted again.
+    let volumes = Api::<PersistentVolume>::all(cluster.plane.client());
+    let attachments = Api::<VolumeAttachment>::all(cluster.plane.client());
+    eventually("no volume is left", 60, async || {
+        let volumes = volumes.list(&ListParams::default()).await.unwrap().items;
+        let attachments = attachments.list(&ListParams::default()).await.unwrap().items;
+        let left: Vec<String> =
+            volumes.iter().map(|volume| format!("{:?}", volume.status)).collect();
+        let attached: Vec<String> = attachments.iter().map(ResourceExt::name_any).collect();
+        let mounted: Vec<String> = cluster.nodes.iter().flat_map(volume_mounts).collect();
+        if left.is_empty() && attached.is_empty() && mounted.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{left:?} {attached:?} {mounted:?}"))
         }
     })
     .await;
+}
 
-    let used = cluster.nodes[1].working_set("vsphere-csi").unwrap();
-    println!("node plugin: working set {:.1} MiB", used as f64 / 1_048_576.0);
-    cluster.delete_pod("reader").await;
-    claims.delete("data", &DeleteParams::default()).await.unwrap();
-    let volumes = Api::<PersistentVolume>::all(cluster.plane.client());
-    eventually("the volume is deleted", 60, async || {
-        let left = volumes.list(&ListParams::default()).await.unwrap().items;
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-    })
-    .await;
+/// The mounts of volumes on a node.
+fn volume_mounts(node: &testkit::RealNode) -> Vec<String> {
+    let mounts = node.mounts();
+    mounts.lines().filter(|line| line.starts_with("/dev/sd")).map(str::to_owned).collect()
+}
+
+type Scenario<'a> = (&'static str, Pin<Box<dyn Future<Output = ()> + 'a>>);
+
+/// Runs all at once. A failure does not hide another one.
+async fn all<const N: usize>(scenarios: [Scenario<'_>; N]) {
+    let began = Instant::now();
+    let runs = scenarios.map(|(name, run)| async move {
+        let outcome = AssertUnwindSafe(run).catch_unwind().await;
+        println!(
+            "{name}: {} after {:.1?}",
+            if outcome.is_ok() { "ok" } else { "FAILED" },
+            began.elapsed()
+        );
+        outcome.err().map(|_| name)
+    });
+    let failed: Vec<&str> = join_all(runs).await.into_iter().flatten().collect();
+    assert!(failed.is_empty(), "failed: {failed:?}; see the panics above");
 }

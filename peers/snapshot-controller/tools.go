@@ -1,0 +1,6 @@
+//go:build tools
+
+// Package snapshotcontroller pins the controller that binds snapshots of volumes to their contents.
+package snapshotcontroller
+
+import _ "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller"
