@@ -55,7 +55,7 @@ pub enum Error {
         source: Box<vsphere::Error>,
     },
     #[snafu(display("the vCenter {vcenter} is not connected"))]
-    Away { vcenter: String },
+    Unreachable { vcenter: String },
     #[snafu(display("{object} is not as it was any more: {what}. Look again"))]
     Changed { object: String, what: String },
     #[snafu(display(

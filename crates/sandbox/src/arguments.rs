@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// Start only the cluster and the vCenter, without operator and drivers.
     #[arg(long)]
     pub(crate) bare: bool,
+    /// Simulate the nodes, as on a computer that cannot run real ones. Faults and upgrades always do.
+    #[arg(long)]
+    simulated: bool,
     /// The cloud controller to run [default: rust; upstream for upgrade].
     #[arg(long, global = true, value_enum)]
     pub(crate) cpi: Option<Cpi>,
@@ -82,6 +85,14 @@ impl Arguments {
     pub(crate) fn cpi(&self) -> Cpi {
         let default = if self.upgrades() { Cpi::Upstream } else { Cpi::Rust };
         self.options.cpi.unwrap_or(default)
+    }
+
+    /// Whether pods run on real nodes, if this computer can run them. Faults, upgrades and the upstream drivers need
+    /// images that this computer does not have, or nodes that can be broken at will.
+    pub(crate) fn wants_real_nodes(&self) -> bool {
+        let Options { simulated, bare, cpi, with, .. } = &self.options;
+        let installs_ours = self.task.is_none() && *cpi != Some(Cpi::Upstream);
+        installs_ours && !simulated && !bare && with.is_none()
     }
 
     pub(crate) fn upgrades(&self) -> bool {
@@ -135,6 +146,24 @@ mod tests {
         let given = ["sandbox", "break", "disk-uid"];
         let error = Arguments::try_parse_from(given).unwrap_err().to_string();
         assert!(error.contains("'disk-uuid'"), "{error}");
+    }
+
+    #[test]
+    fn only_a_plain_installation_runs_on_real_nodes() {
+        for (given, real) in [
+            (&["sandbox"][..], true),
+            (&["sandbox", "--once"], true),
+            (&["sandbox", "--cpi", "rust"], true),
+            (&["sandbox", "--simulated"], false),
+            (&["sandbox", "--bare"], false),
+            (&["sandbox", "--with", "crash"], false),
+            (&["sandbox", "--cpi", "upstream"], false),
+            (&["sandbox", "break", "disk-uuid"], false),
+            (&["sandbox", "upgrade"], false),
+        ] {
+            let arguments = Arguments::try_parse_from(given).unwrap();
+            assert_eq!(arguments.wants_real_nodes(), real, "{given:?}");
+        }
     }
 
     #[test]

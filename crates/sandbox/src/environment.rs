@@ -1,15 +1,18 @@
 //! The environment: a real control plane, a simulated vCenter, and nodes of a fresh cluster.
 
-use std::path::PathBuf;
+mod real_nodes;
+
+use std::{net::SocketAddr, path::PathBuf};
 
 use snafu::ResultExt as _;
 use testkit::{
     ControlPlane, Datastore, FaultProxy, Inventory, Node, Nodes, Permission, Role, Site, Vcenter,
-    VcenterUser, Vm, Workdir,
+    VcenterBuilder, VcenterUser, Vm, Workdir,
 };
 
+pub(crate) use self::real_nodes::{RealNodes, missing as missing_for_real_nodes};
 use crate::{
-    failure::{Failure, NotBuiltSnafu, PeerSnafu},
+    failure::{Failure, NotBuiltSnafu, PeerSnafu, SimulatedOnlySnafu},
     screen::Screen,
 };
 
@@ -27,49 +30,90 @@ const FOLDER: &str = "k8s";
 pub(crate) struct Environment {
     pub(crate) plane: ControlPlane,
     pub(crate) vcenter: Vcenter,
-    /// The connection from VDO to vCenter goes through this proxy, so that faults can cut it.
-    pub(crate) proxy: FaultProxy,
-    pub(crate) nodes: Nodes,
+    pub(crate) nodes: ClusterNodes,
     pub(crate) workdir: Workdir,
     vms: Vec<Vm>,
 }
 
+pub(crate) enum ClusterNodes {
+    /// The connection from VDO to vCenter goes through a proxy, so that faults can cut it.
+    Simulated {
+        nodes: Nodes,
+        proxy: FaultProxy,
+    },
+    Real(RealNodes),
+}
+
 impl Environment {
-    pub(crate) async fn start(screen: &Screen) -> Result<Self, Failure> {
-        let plane = ControlPlane::builder().with_controllers();
-        let title = "Control plane: etcd, API server, controller-manager, scheduler";
-        let plane = screen.step(title, plane.launch()).await.context(PeerSnafu)?;
+    /// With simulated nodes.
+    pub(crate) async fn simulated(screen: &Screen) -> Result<Self, Failure> {
+        let plane = start_plane(screen).await?;
         let inventory = inventory();
         let vms = inventory.datacenters[0].vms.clone();
-        let title = "vCenter 8.0.3: 2 clusters of 3 hosts, 2 zones, 9 datastores, 5 VMs";
-        let vcenter = Vcenter::builder(inventory).launch();
-        let vcenter = screen.step(title, vcenter).await.context(PeerSnafu)?;
+        let vcenter = start_vcenter(Vcenter::builder(inventory), screen).await?;
         let proxy = FaultProxy::before(vcenter.address()).await;
         let title = "5 nodes, each tainted `uninitialized` as a fresh kubelet does";
         let nodes = screen.step(title, join(&plane, &vms)).await.context(PeerSnafu)?;
         let workdir = Workdir::new("sandbox").context(PeerSnafu)?;
-        Ok(Self { plane, vcenter, proxy, nodes, workdir, vms })
+        Ok(Self { plane, vcenter, nodes: ClusterNodes::Simulated { nodes, proxy }, workdir, vms })
+    }
+
+    /// With real nodes, which pull the images of this checkout.
+    pub(crate) async fn real(screen: &Screen) -> Result<Self, Failure> {
+        real_nodes::build_images(screen).await?;
+        let plane = start_plane(screen).await?;
+        let mut inventory = inventory();
+        real_nodes::give_addresses(&mut inventory.datacenters[0].vms);
+        let vms = inventory.datacenters[0].vms.clone();
+        let listen = real_nodes::vcenter_address()?;
+        let vcenter = Vcenter::builder(inventory).listen(&listen);
+        let vcenter = start_vcenter(vcenter, screen).await?;
+        let nodes = RealNodes::start(&plane, &vcenter, &vms, screen).await?;
+        let workdir = Workdir::new("sandbox").context(PeerSnafu)?;
+        Ok(Self { plane, vcenter, nodes: ClusterNodes::Real(nodes), workdir, vms })
+    }
+
+    /// The address of the vCenter for VDO and the drivers.
+    pub(crate) fn vcenter_address(&self) -> SocketAddr {
+        match &self.nodes {
+            ClusterNodes::Simulated { proxy, .. } => proxy.address(),
+            ClusterNodes::Real(_) => self.vcenter.address(),
+        }
     }
 
     /// The targets of the faults.
-    pub(crate) fn site(&self) -> Site<'_> {
+    pub(crate) fn site(&self) -> Result<Site<'_>, Failure> {
+        let ClusterNodes::Simulated { nodes, proxy } = &self.nodes else {
+            return SimulatedOnlySnafu.fail();
+        };
         let affected = self.vms.iter().find(|vm| vm.name == AFFECTED_VM);
-        Site {
+        Ok(Site {
             client: self.plane.client(),
             vcenter: &self.vcenter,
-            proxy: &self.proxy,
-            nodes: &self.nodes,
+            proxy,
+            nodes,
             vm: affected.cloned().unwrap_or_else(|| Vm::named(AFFECTED_VM)),
             permission: search_permission(),
             vcenter_config: VCENTER,
             secret: SECRET,
-        }
+        })
     }
 
     /// The folder with every file of the sandbox.
     pub(crate) fn folder(&self) -> PathBuf {
         self.workdir.path().parent().unwrap_or(self.workdir.path()).to_owned()
     }
+}
+
+async fn start_plane(screen: &Screen) -> Result<ControlPlane, Failure> {
+    let plane = ControlPlane::builder().with_controllers();
+    let title = "Control plane: etcd, API server, controller-manager, scheduler";
+    screen.step(title, plane.launch()).await.context(PeerSnafu)
+}
+
+async fn start_vcenter(vcenter: VcenterBuilder, screen: &Screen) -> Result<Vcenter, Failure> {
+    let title = "vCenter 8.0.3: 2 clusters of 3 hosts, 2 zones, 9 datastores, 5 VMs";
+    screen.step(title, vcenter.launch()).await.context(PeerSnafu)
 }
 
 async fn join(plane: &ControlPlane, vms: &[Vm]) -> Result<Nodes, testkit::Error> {

@@ -27,6 +27,14 @@ pub(crate) enum Failure {
     ))]
     NotBuilt { name: String, path: PathBuf },
 
+    /// A fault was to be injected into real nodes.
+    #[snafu(display("faults are only injected with simulated nodes: add --simulated"))]
+    SimulatedOnly,
+
+    /// The images could not be built.
+    #[snafu(display("the images cannot be built (make test-images): {output}"))]
+    Images { output: String },
+
     /// A program could not be started.
     #[snafu(display("{command} cannot be run: {source}"))]
     Run { command: String, source: std::io::Error },

@@ -10,7 +10,7 @@ use testkit::{CloudController, Process, User};
 use tokio::time::sleep;
 
 use crate::{
-    environment::{Environment, built_program},
+    environment::{ClusterNodes, Environment, built_program},
     failure::{ClusterSnafu, EndedSnafu, Failure, PeerSnafu},
 };
 
@@ -22,6 +22,10 @@ const CLOUD_CONTROLLER: &str = "vsphere-cloud-controller-manager";
 
 /// Runs the operator and the cloud controller while their workloads exist.
 pub(crate) async fn serve(environment: &Environment) -> Result<Infallible, Failure> {
+    if matches!(environment.nodes, ClusterNodes::Real(_)) {
+        // They have kubelets.
+        return std::future::pending().await;
+    }
     let client = environment.plane.client();
     let operators = Api::<Deployment>::namespaced(client.clone(), api::NAMESPACE);
     let controllers = Api::<DaemonSet>::namespaced(client, "kube-system");

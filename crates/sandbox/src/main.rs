@@ -3,7 +3,7 @@
 //! ```text
 //!   arguments    the command line
 //!   environment  control plane, vCenter simulator, fresh nodes         (real programs, from testkit)
-//!   kubelet      runs the programs of simulated pods
+//!   kubelet      runs the programs of pods on simulated nodes
 //!   user         types vdoctl
 //!   scenario     what the user does: install; break and fix; upgrade
 //!   screen       output
@@ -106,7 +106,7 @@ async fn run_until_signal(arguments: &Arguments, screen: &Screen) -> Result<End,
 }
 
 async fn run(arguments: &Arguments, screen: &Screen, complete: &mut bool) -> Result<(), Failure> {
-    let environment = Environment::start(screen).await?;
+    let environment = start(arguments, screen).await?;
     scenario::introduce(&environment, screen);
     let mut kubelet_task = std::pin::pin!(kubelet::serve(&environment));
     if arguments.options.bare {
@@ -123,6 +123,20 @@ async fn run(arguments: &Arguments, screen: &Screen, complete: &mut bool) -> Res
     }
     screen.say("\nCtrl-C ends the sandbox and removes all its files.");
     kubelet_task.await.map(|never| match never {})
+}
+
+/// Real nodes if they are wanted and possible.
+async fn start(arguments: &Arguments, screen: &Screen) -> Result<Environment, Failure> {
+    if !arguments.wants_real_nodes() {
+        return Environment::simulated(screen).await;
+    }
+    match environment::missing_for_real_nodes() {
+        None => Environment::real(screen).await,
+        Some(missing) => {
+            screen.say(&format!("The nodes are simulated, because real nodes need {missing}."));
+            Environment::simulated(screen).await
+        }
+    }
 }
 
 /// Ctrl-C, a closed terminal, or a plain `kill`.

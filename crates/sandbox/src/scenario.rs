@@ -1,6 +1,7 @@
 //! The scenarios: from an empty cluster to running drivers, and the tasks after that.
 
 mod breaking;
+mod storing;
 mod upgrading;
 
 pub(crate) use self::{breaking::list, upgrading::KUBERNETES as OLDER_KUBERNETES};
@@ -11,7 +12,7 @@ use testkit::Breakage;
 
 use crate::{
     arguments::{Arguments, Cpi, Task},
-    environment::{Environment, VCENTER, built_program},
+    environment::{ClusterNodes, Environment, VCENTER, built_program},
     failure::{Failure, PeerSnafu},
     screen::Screen,
     user::{FILE, User},
@@ -25,7 +26,12 @@ pub(crate) async fn run(
     let user = User::new(environment, screen)?;
     install(&user, arguments).await?;
     match &arguments.task {
-        None => user.explains_versions()?,
+        None => {
+            user.explains_versions()?;
+            if matches!(environment.nodes, ClusterNodes::Real(_)) {
+                storing::run(&user).await?;
+            }
+        }
         Some(Task::Break(what)) => {
             breaking::run(&user, &what.chosen(), arguments.options.stays()).await?;
         }
@@ -40,14 +46,19 @@ pub(crate) async fn run(
 /// The three commands of a user.
 async fn install(user: &User<'_>, arguments: &Arguments) -> Result<(), Failure> {
     let broken = arguments.options.broken();
-    user.does(&["deploy"]).await?;
+    match &user.environment.nodes {
+        ClusterNodes::Simulated { .. } => user.does(&["deploy"]).await?,
+        ClusterNodes::Real(nodes) => {
+            user.does(&["deploy", "--image", &nodes.operator_image]).await?
+        }
+    }
     // Faults of vCenter and the nodes come first, those of objects as soon as the objects exist.
     let early = broken.filter(|breakage| !changes_an_object(breakage));
     inject(user, early).await?;
-    let drivers = if arguments.upgrades() {
-        upgrading::older(arguments.cpi())
-    } else {
-        drivers(arguments.cpi())
+    let drivers = match &user.environment.nodes {
+        _ if arguments.upgrades() => upgrading::older(arguments.cpi()),
+        ClusterNodes::Simulated { .. } => drivers(arguments.cpi()),
+        ClusterNodes::Real(_) => storing::drivers(),
     };
     user.writes(&drivers)?;
     user.does(&["configure", "-f", FILE]).await?;
@@ -66,7 +77,7 @@ async fn wait(user: &User<'_>, arguments: &Arguments) -> Result<(), Failure> {
 async fn inject(user: &User<'_>, breakage: Option<&Breakage>) -> Result<(), Failure> {
     let Some(breakage) = breakage else { return Ok(()) };
     user.screen.heading(&format!("Broken on purpose: {}", breakage.how));
-    user.environment.site().make(breakage).await.context(PeerSnafu)
+    user.environment.site()?.make(breakage).await.context(PeerSnafu)
 }
 
 /// Whether the fault changes an object that the user creates first.
@@ -88,6 +99,19 @@ pub(crate) fn drivers(cpi: Cpi) -> Value {
 
 pub(crate) fn introduce(environment: &Environment, screen: &Screen) {
     screen.heading("What is real and what is simulated");
+    let folder = environment.folder();
+    let folder = folder.display();
+    if matches!(environment.nodes, ClusterNodes::Real(_)) {
+        screen.say(&format!(
+            "  real       etcd, API server, controller-manager, scheduler; two nodes with kubelet and
+             containerd in namespaces of this computer; a registry; all pods, in images of this checkout
+  simulated  vCenter: its API on a port of this computer, without ESXi hosts. A disk that it attaches to
+             a VM appears as a block device in the node of that VM
+  files      {folder}
+             removed at the end"
+        ));
+        return;
+    }
     screen.say(&format!(
         "  real       etcd, API server, controller-manager, scheduler; vdoctl, the operator, the cloud
              controller: all of them work as in any cluster
@@ -95,9 +119,8 @@ pub(crate) fn introduce(environment: &Environment, screen: &Screen) {
              kubelets and containers: pods are reported as running, and nothing runs. So the operator
              and the cloud controller run as processes here, with the arguments, the configuration and
              the permissions of their pods; the storage driver does not run
-  files      {}
-             removed at the end",
-        environment.folder().display()
+  files      {folder}
+             removed at the end"
     ));
 }
 
@@ -129,7 +152,7 @@ pub(crate) fn next(environment: &Environment, screen: &Screen) -> Result<(), Fai
   vCenter:     {} as {}, password {}
   Control API: {} (peers/vcsim/README.md)",
         file.display(),
-        environment.proxy.address(),
+        environment.vcenter_address(),
         environment.vcenter.user(),
         environment.vcenter.password(),
         environment.vcenter.control_url(),

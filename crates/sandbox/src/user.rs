@@ -1,7 +1,7 @@
 //! A user who runs `vdoctl` and reads its output.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -41,13 +41,25 @@ impl<'a> User<'a> {
         Ok(Self { environment, screen, vdoctl: built_program("vdoctl")?, kubeconfig })
     }
 
-    /// Runs a command with its output on the screen, and returns its exit code.
+    /// Runs `vdoctl` with its output on the screen, and returns its exit code.
     pub(crate) async fn types(&self, arguments: &[&str]) -> Result<i32, Failure> {
         let typed = format!("vdoctl {}", arguments.join(" "));
-        self.screen.prompt(&typed);
-        let mut command = self.command(arguments);
+        self.run(&typed, self.command(&self.vdoctl, arguments)).await
+    }
+
+    /// Runs a command of `kubectl` that must succeed.
+    pub(crate) async fn types_kubectl(&self, arguments: &[&str]) -> Result<(), Failure> {
+        let typed = format!("kubectl {}", arguments.join(" "));
+        match self.run(&typed, self.command(&testkit::peer("kubectl"), arguments)).await? {
+            0 => Ok(()),
+            code => CommandSnafu { command: typed, code }.fail(),
+        }
+    }
+
+    async fn run(&self, typed: &str, mut command: Command) -> Result<i32, Failure> {
+        self.screen.prompt(typed);
         command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
-        let running = || RunSnafu { command: &typed };
+        let running = || RunSnafu { command: typed };
         let child = testkit::spawn_tied_to_us(command).with_context(|_| running())?;
         let mut child = KillOnDrop(child);
         loop {
@@ -68,8 +80,8 @@ impl<'a> User<'a> {
         }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.vdoctl);
+    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
@@ -80,7 +92,7 @@ impl<'a> User<'a> {
 
     /// Writes the file with the three objects.
     pub(crate) fn writes(&self, drivers: &Value) -> Result<(), Failure> {
-        let Environment { vcenter, proxy, workdir, .. } = self.environment;
+        let Environment { vcenter, workdir, .. } = self.environment;
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
             "metadata": {"name": SECRET, "namespace": api::CREDENTIALS_NAMESPACE},
@@ -90,7 +102,7 @@ impl<'a> User<'a> {
             "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig",
             "metadata": {"name": VCENTER, "namespace": api::NAMESPACE},
             "spec": {
-                "vcIp": proxy.address().to_string(),
+                "vcIp": self.environment.vcenter_address().to_string(),
                 "thumbprint": vcenter.thumbprint_sha1(),
                 "credentials": SECRET,
                 "datacenters": ["DC0"],
@@ -147,7 +159,7 @@ impl<'a> User<'a> {
     pub(crate) fn explains_versions(&self) -> Result<(), Failure> {
         let arguments = ["plan", "--all", "--quiet", "--output", "json"];
         let command = || format!("vdoctl {}", arguments.join(" "));
-        let output = self.command(&arguments).output();
+        let output = self.command(&self.vdoctl, &arguments).output();
         let output = output.with_context(|_| RunSnafu { command: command() })?;
         if !output.status.success() {
             let output = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -126,7 +126,11 @@ fn node_access(profile: &Profile, version: &Version) -> Vec<Value> {
     let driver_namespace = profile.csi.namespace.as_str();
     let subject = Subject { account: CSI_NODE, namespace: driver_namespace, version };
     let rules = [
-        rule("cns.vmware.com", &["csinodetopologies"], &["create", "watch", "get", "patch"]),
+        rule(
+            "cns.vmware.com",
+            &["csinodetopologies"],
+            &["create", "list", "watch", "get", "patch"],
+        ),
         rule("", &["nodes"], &["get"]),
     ];
     let mut objects = vec![account(CSI_NODE, driver_namespace, version)];

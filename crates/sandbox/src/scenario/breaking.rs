@@ -44,7 +44,7 @@ async fn one(
     let screen = user.screen;
     let reported = |status: &VDOConfigStatus| status.findings.iter().any(|f| f.code == code);
     screen.heading(&format!("{name}: {how}"));
-    user.environment.site().make(breakage).await.context(PeerSnafu)?;
+    user.environment.site()?.make(breakage).await.context(PeerSnafu)?;
     let title = Definition::of(code).map_or("", |definition| definition.title);
     let appears = async {
         if asks {
@@ -61,7 +61,7 @@ async fn one(
             entered().await;
         }
     }
-    user.environment.site().undo(breakage).await.context(PeerSnafu)?;
+    user.environment.site()?.undo(breakage).await.context(PeerSnafu)?;
     let clears = async {
         if asks {
             user.checks_now(&format!("fixed-{number}"), TIMEOUT).await?;

@@ -1,9 +1,10 @@
 //! The commands of README and the book that start a sandbox. The tests of the sandbox run each of them; those of the book
 //! check that there is no other.
 
-pub(crate) const MADE: [&str; 9] = [
+pub(crate) const MADE: [&str; 10] = [
     "make sandbox",
     "make sandbox ARGS=--once",
+    "make sandbox ARGS=\"--once --simulated\"",
     "make sandbox ARGS=\"break --list\"",
     "make sandbox ARGS=\"break disk-uuid\"",
     "make sandbox ARGS=\"break all\"",

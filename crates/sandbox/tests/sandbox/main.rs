@@ -31,7 +31,7 @@ const BY_CTRL_C: i32 = 130;
 
 #[tokio::test]
 async fn two_sandboxes_at_once_become_ready_with_either_cloud_controller_and_leave_nothing() {
-    let ours = Run::with(run::made("make sandbox ARGS=--once"));
+    let ours = Run::with(run::made("make sandbox ARGS=\"--once --simulated\""));
     // Another one stays until Ctrl-C.
     let mut upstream = Terminal::run(&run::made("make sandbox ARGS=\"--cpi upstream\""), 100);
     for part in ["vdoctl deploy", "vdoctl configure", "Healthy", "Ctrl-C ends the sandbox"] {
@@ -69,6 +69,32 @@ async fn two_sandboxes_at_once_become_ready_with_either_cloud_controller_and_lea
     ours.leaves_nothing().await;
     upstream.leaves_nothing().await;
     screens::compare("healthy", &ours.after("$ vdoctl status --wait", "● "));
+}
+
+// Where real nodes are not possible, the sandbox has to say so and simulate them.
+#[tokio::test]
+async fn pods_of_ours_run_on_real_nodes_and_one_writes_to_a_volume() {
+    let script = testkit::repository().join("scripts/missing-for-real-nodes");
+    let missing = std::process::Command::new(script).output().unwrap();
+    let missing = String::from_utf8_lossy(&missing.stdout).trim().to_owned();
+    let ended = Run::with(run::made("make sandbox ARGS=--once")).ends().await;
+    assert_eq!(ended.code, 0, "{}", ended.output);
+    assert!(ended.output.contains("● Healthy"), "{}", ended.output);
+    if missing.is_empty() {
+        for shown in [
+            "worker-1: kubelet and containerd",
+            "  Storage         Ready ",
+            "The volume keeps this line.",
+            "vsphere-csi-node-",
+            "vsphere-cloud-controller-manager-",
+        ] {
+            assert!(ended.output.contains(shown), "{shown}: {}", ended.output);
+        }
+    } else {
+        let why = format!("The nodes are simulated, because real nodes need {missing}.");
+        assert!(ended.output.contains(&why), "{why}: {}", ended.output);
+    }
+    ended.leaves_nothing().await;
 }
 
 /// The output explains the release of each driver, and why others were not chosen.
