@@ -362,7 +362,7 @@ impl MetadataSync {
                     "the disk {handle} cannot be registered in CNS: {reason}. Check the volume handle; it is the id of \
                      a first class disk"
                 );
-                let object = ObjectReference::of(&**volume);
+                let object = ObjectReference::to(&**volume);
                 let events = &self.context.events;
                 events.warning(object, Source::Provisioner, "StaticVolumeProvisioningFailed", text);
                 Some(handle)
