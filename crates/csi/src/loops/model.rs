@@ -193,6 +193,7 @@ pub struct NodeDriver {
     pub name: String,
     #[serde(rename = "nodeID")]
     pub node_id: String,
+    #[serde(deserialize_with = "null_is_empty")]
     pub topology_keys: Vec<String>,
 }
 
@@ -204,7 +205,11 @@ pub struct Node {
 }
 
 /// The API server writes an empty list of drivers as `null`.
-fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeDriver>, D::Error> {
+fn null_is_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -316,5 +321,14 @@ mod tests {
             let node = json!({"metadata": {"name": "n"}, "spec": {"drivers": drivers}});
             assert!(serde_json::from_value::<CsiNode>(node).unwrap().spec.drivers.is_empty());
         }
+    }
+
+    /// The kubelet writes `null` for a driver without topology, ours or another one.
+    #[test]
+    fn a_node_with_a_driver_without_topology_is_read() {
+        let driver = json!({"name": "d", "nodeID": "1", "topologyKeys": null});
+        let node = json!({"metadata": {"name": "n"}, "spec": {"drivers": [driver]}});
+        let node = serde_json::from_value::<CsiNode>(node).unwrap();
+        assert!(node.spec.drivers[0].topology_keys.is_empty());
     }
 }
