@@ -255,10 +255,10 @@ impl<'a> Client<'a> {
         let began = Instant::now();
         loop {
             // Some callers give up early.
-            let patience = if self.random.one_in(4) { 20 + self.random.below(400) } else { 60_000 };
+            let limit = if self.random.one_in(4) { 20 + self.random.below(400) } else { 60_000 };
             let attempt = async { call(self.lane.connect().await?).await };
             let gave_up = Status::deadline_exceeded("the client gave up");
-            let limit = Duration::from_millis(patience);
+            let limit = Duration::from_millis(limit);
             let status = match timeout(limit, attempt).await.unwrap_or(Err(gave_up)) {
                 Ok(answer) => return answer.into_inner(),
                 Err(status) => status,
