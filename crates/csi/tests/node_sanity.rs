@@ -20,6 +20,10 @@ use testkit::{Disks, Inventory, Process, peer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// csi-sanity waits a minute for a change of its connection, and fails, if the connection is ready before it looks. With
+/// one thread it looks first.
+const ONE_THREAD: [(&str, &str); 1] = [("GOMAXPROCS", "1")];
+
 /// The specs for capabilities that the driver does not report: it offers neither.
 const NOT_REPORTED: [&str; 2] = [
     "GroupControllerService not supported",
@@ -58,7 +62,8 @@ async fn passes(access_type: &str) {
     ];
     let arguments = plugin.enter().into_iter().chain(arguments);
     let nsenter = Path::new("nsenter");
-    let run = Process::spawn(nsenter, "csi-sanity", arguments, &[], &stage.workdir).unwrap();
+    let run =
+        Process::spawn(nsenter, "csi-sanity", arguments, &ONE_THREAD, &stage.workdir).unwrap();
     let status = run.wait(600).await.expect("csi-sanity ends");
     let output = run.output();
     stop.cancel();
