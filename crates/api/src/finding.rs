@@ -122,7 +122,7 @@ pub struct Acknowledgement {
 impl Finding {
     /// `None` if another release of VDO wrote this finding and this one does not know its code.
     pub fn definition(&self) -> Option<&'static Definition> {
-        Definition::of(&self.code)
+        Definition::find(&self.code)
     }
 }
 
@@ -210,7 +210,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    pub fn of(code: &str) -> Option<&'static Self> {
+    pub fn find(code: &str) -> Option<&'static Self> {
         CATALOGUE.iter().copied().find(|definition| definition.code == code)
     }
 

@@ -180,7 +180,7 @@ impl VDOConfigSpec {
     }
 
     pub fn remedy(&self, repair: Repair) -> Remedy {
-        self.remediation.as_ref().map(|remediation| remediation.of(repair)).unwrap_or_default()
+        self.remediation.as_ref().map(|remediation| remediation.remedy(repair)).unwrap_or_default()
     }
 
     pub fn is_paused(&self) -> bool {

@@ -27,7 +27,7 @@ async fn a_new_password_is_used_without_a_restart_and_the_old_one_is_never_retri
     stage.vcenter.forget_calls().await;
     stage.set_secret(&[("127.0.0.1", USER, "not the password")]).await;
     until_logged(&ccm, "vCenter rejects the new credentials; the old ones stay in use").await;
-    assert_eq!(stage.vcenter.calls().await.of("Login"), 1, "a wrong password is tried once");
+    assert_eq!(stage.vcenter.calls().await.count("Login"), 1, "a wrong password is tried once");
     // From here on, one login with a wrong or the old password locks the account.
     let changed = VcenterUser { lock_after: 1, ..VcenterUser::new(USER, "the-new-Passw0rd") };
     stage.vcenter.set_user(&changed).await;
@@ -84,10 +84,10 @@ async fn wrong_credentials_at_the_start_are_tried_once_until_they_change() {
     stage.add_nodes(&all).await;
     let ccm = stage.controller("", &[]);
     stage.event_containing("node-1", "VMNotFound", "is unavailable").await;
-    assert_eq!(stage.vcenter.calls().await.of("Login"), 1, "the wrong password");
+    assert_eq!(stage.vcenter.calls().await.count("Login"), 1, "the wrong password");
     stage.set_secret(&[("127.0.0.1", USER, PASSWORD)]).await;
     stage.initialised("node-1", &ccm).await;
-    let logins = stage.vcenter.calls().await.of("Login");
+    let logins = stage.vcenter.calls().await.count("Login");
     assert_eq!(logins, 2, "one attempt with each password");
 }
 
@@ -409,5 +409,5 @@ async fn a_thousand_nodes_are_initialised_without_a_vcenter_call_per_node() {
     // Calls to connect, to log in, to read the inventory pages and the tags, but none per node. On a slow
     // computer there are more polls of the watch.
     let calls = stage.vcenter.calls().await;
-    assert!(calls.sum() - calls.of("WaitForUpdatesEx") <= 60, "{:?}", calls.total);
+    assert!(calls.sum() - calls.count("WaitForUpdatesEx") <= 60, "{:?}", calls.total);
 }

@@ -344,7 +344,7 @@ async fn rounds(stage: &Stage, under: &str, both: &[&KubeNode], since: jiff::Tim
         return sent(&writes, both).into_iter().min().unwrap();
     }
     // One path for each of ten VMs and the marker, three for each of the other ten.
-    let logins = stage.vcenter.calls().await.of("POST /rest/com/vmware/cis/session");
+    let logins = stage.vcenter.calls().await.count("POST /rest/com/vmware/cis/session");
     usize::try_from(logins).unwrap() / (11 + 3 * 10)
 }
 

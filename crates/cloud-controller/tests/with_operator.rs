@@ -77,8 +77,13 @@ impl Product {
         .await;
         let client = plane.client_as(&User::service_account(NAMESPACE, "vdo"));
         let working = Checks::default().register("rounds", "");
-        operator::rights::wait(&client, NAMESPACE, &std::collections::BTreeSet::new(), &working)
-            .await;
+        operator::permissions::wait(
+            &client,
+            NAMESPACE,
+            &std::collections::BTreeSet::new(),
+            &working,
+        )
+        .await;
         let build = BuildInfo::new("vdo");
         let timeouts = SignedDuration::from_mins(15);
         let engine =

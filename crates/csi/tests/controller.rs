@@ -172,7 +172,7 @@ async fn a_caller_that_gives_up_does_not_stop_the_operation() {
     assert_eq!(busy.code(), Code::Aborted, "{busy}");
     eventually("the first call ended", 20, async || stage.create("pvc-1").await.map(drop)).await;
     assert_eq!(stage.volumes().await.len(), 1);
-    assert_eq!(stage.vcenter.calls().await.of("CnsCreateVolume"), 1);
+    assert_eq!(stage.vcenter.calls().await.count("CnsCreateVolume"), 1);
 }
 
 #[tokio::test]

@@ -208,7 +208,7 @@ async fn a_controller_killed_after_the_task_started_finds_the_task_again() {
     process.kill();
     let process = site.controller("second").await;
     let volume = site.create_at_last().await;
-    assert_eq!(site.vcenter.calls().await.of("CnsCreateVolume"), 1, "the task was resumed");
+    assert_eq!(site.vcenter.calls().await.count("CnsCreateVolume"), 1, "the task was resumed");
     assert_eq!(site.create_at_last().await.volume_id, volume.volume_id);
     assert_eq!(site.volumes().await, 1);
     process.kill();

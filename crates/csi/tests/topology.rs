@@ -94,7 +94,7 @@ async fn volumes_are_created_in_the_vcenter_of_their_zone() {
         let response = service.create_volume(Request::new(create(name, at))).await.unwrap();
         let volume = response.into_inner().volume.unwrap();
         assert_eq!(volume.accessible_topology, [zone(at)]);
-        assert_eq!(vcenter.calls().await.of("CnsCreateVolume"), 1);
+        assert_eq!(vcenter.calls().await.count("CnsCreateVolume"), 1);
         let publish = |vm: usize| ControllerPublishVolumeRequest {
             volume_id: volume.volume_id.clone(),
             node_id: node(vm),

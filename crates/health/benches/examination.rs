@@ -72,7 +72,7 @@ fn main() {
         vm.snapshots = vec!["nightly".into()];
     }
     let before = resident();
-    let examination = Examination::of(broken.clone());
+    let examination = Examination::run(broken.clone());
     let of_examination = resident() - before;
     println!(
         "memory: facts {of_facts:.0} MiB; facts, tables and 15,000 hits {of_examination:.0} MiB\n"
@@ -83,19 +83,19 @@ fn main() {
         measure("  all checks", 20, || {
             let facts = facts.clone();
             let start = Instant::now();
-            let examination = black_box(Examination::of(facts));
+            let examination = black_box(Examination::run(facts));
             let elapsed = start.elapsed();
             drop(examination);
             elapsed
         });
         measure("  of which the look-up tables", 20, || {
             let start = Instant::now();
-            let index = black_box(Index::of(facts));
+            let index = black_box(Index::new(facts));
             let elapsed = start.elapsed();
             drop(index);
             elapsed
         });
-        let mut examination = Examination::of(facts.clone());
+        let mut examination = Examination::run(facts.clone());
         measure("  findings for the status", 20, || {
             let start = Instant::now();
             black_box(examination.report().findings());

@@ -42,7 +42,7 @@ pub const CAUSES: &[Cause] = &[
     follows(codes::CHECK_INCOMPLETE, codes::LOGIN_REFUSED, VCENTER),
     follows(codes::CHECK_INCOMPLETE, codes::ACCOUNT_LOCKED, VCENTER),
     follows(codes::CHECK_INCOMPLETE, codes::SERVICE_DOWN, VCENTER),
-    follows(codes::CHECK_INCOMPLETE, codes::RIGHTS_MISSING, None),
+    follows(codes::CHECK_INCOMPLETE, codes::PERMISSIONS_MISSING, None),
     follows(codes::ACCOUNT_LOCKED, codes::LOGIN_REFUSED, VCENTER),
     follows(codes::CERTIFICATE_DISTRUSTED, codes::CERTIFICATE_EXPIRING, VCENTER),
     // The cloud provider could not initialise a node.
@@ -142,8 +142,8 @@ pub const CAUSES: &[Cause] = &[
 ];
 
 /// Returns the code of the root cause for each hit.
-pub(crate) fn of(hits: &[&Hit]) -> Vec<Option<&'static str>> {
-    let present = Present::of(hits);
+pub(crate) fn root_causes(hits: &[&Hit]) -> Vec<Option<&'static str>> {
+    let present = Present::new(hits);
     let direct: Vec<Option<&'static str>> = hits.iter().map(|hit| present.cause(hit)).collect();
     let mut above: HashMap<&str, Option<&'static str>> = HashMap::new();
     for (hit, cause) in hits.iter().zip(&direct) {
@@ -172,7 +172,7 @@ struct Present<'a> {
 }
 
 impl<'a> Present<'a> {
-    fn of(hits: &[&'a Hit]) -> Self {
+    fn new(hits: &[&'a Hit]) -> Self {
         let codes: HashSet<&'static str> = hits.iter().map(|hit| hit.definition.code).collect();
         let mut rules: HashMap<&str, Vec<&Cause>> = HashMap::new();
         let mut causes = HashSet::new();
@@ -239,7 +239,7 @@ mod tests {
         let off = hit(codes::VM_NOT_FOUND, "a");
         let here = hit(codes::NODE_UNINITIALIZED, "a");
         let there = hit(codes::NODE_UNINITIALIZED, "b");
-        let causes = of(&[&off, &here, &there]);
+        let causes = root_causes(&[&off, &here, &there]);
         assert_eq!(causes, [None, Some(codes::VM_NOT_FOUND.code), None]);
     }
 
@@ -251,6 +251,6 @@ mod tests {
             hit(codes::NODE_UNINITIALIZED, "a"),
         ];
         let root = Some(codes::VM_OFF.code);
-        assert_eq!(of(&hits.iter().collect::<Vec<_>>()), [None, root, root]);
+        assert_eq!(root_causes(&hits.iter().collect::<Vec<_>>()), [None, root, root]);
     }
 }

@@ -11,19 +11,19 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     facts::{Known, Node, Vcenter, Volume},
-    view::{Found, NodeVm, View},
+    view::{FactsView, FoundVm, NodeVm},
 };
 
 /// A pure function from facts to hits.
 ///
-/// [`Run`] decides how often it runs: a change of one node or volume runs the checks of that object
+/// [`CheckScope`] decides how often it runs: a change of one node or volume runs the checks of that object
 /// again, and the cluster-wide checks that read such objects.
 #[derive(Debug)]
 pub struct Check {
     /// Theme and file, for example `nodes/disk_uuid`.
     pub name: &'static str,
     pub gives: &'static [&'static Definition],
-    pub run: Run,
+    pub run: CheckScope,
 }
 
 impl Check {
@@ -36,13 +36,13 @@ impl Check {
     /// all these checks.
     pub fn needs_vm(&self) -> bool {
         let more = ["nodes/provider_id", "nodes/deletion_risk", "storage/attached_vm"];
-        matches!(self.run, Run::NodeVm(_)) || more.contains(&self.name)
+        matches!(self.run, CheckScope::NodeVm(_)) || more.contains(&self.name)
     }
 
     /// Runs only this check.
-    pub fn hits(&'static self, view: &View<'_>) -> Vec<Hit> {
+    pub fn hits(&'static self, view: &FactsView<'_>) -> Vec<Hit> {
         let mut sink = Sink::default();
-        if let Run::Cluster(_, run) = self.run {
+        if let CheckScope::Cluster(_, run) = self.run {
             run(view, &mut sink);
         }
         for node in view.nodes() {
@@ -56,20 +56,25 @@ impl Check {
 }
 
 /// Runs the checks of a node and its VM; ignores other checks.
-pub(crate) fn examine_node(view: &View<'_>, node: &Node, checks: &[&Check], sink: &mut Sink) {
+pub(crate) fn examine_node(view: &FactsView<'_>, node: &Node, checks: &[&Check], sink: &mut Sink) {
     let vm = view.node_vm(node);
     for check in checks {
         match (check.run, &vm) {
-            (Run::Node(run), _) => run(view, node, sink),
-            (Run::NodeVm(run), NodeVm::One(found)) => run(view, node, found, sink),
+            (CheckScope::Node(run), _) => run(view, node, sink),
+            (CheckScope::NodeVm(run), NodeVm::One(found)) => run(view, node, found, sink),
             _ => {}
         }
     }
 }
 
-pub(crate) fn examine_volume(view: &View<'_>, volume: &Volume, checks: &[&Check], sink: &mut Sink) {
+pub(crate) fn examine_volume(
+    view: &FactsView<'_>,
+    volume: &Volume,
+    checks: &[&Check],
+    sink: &mut Sink,
+) {
     for check in checks {
-        if let Run::Volume(run) = check.run {
+        if let CheckScope::Volume(run) = check.run {
             run(view, volume, sink);
         }
     }
@@ -77,13 +82,13 @@ pub(crate) fn examine_volume(view: &View<'_>, volume: &Volume, checks: &[&Check]
 
 /// The scope of a check.
 #[derive(Clone, Copy, Debug)]
-pub enum Run {
+pub enum CheckScope {
     /// Runs on all facts, when one of the parts it reads has changed.
-    Cluster(&'static [Part], fn(&View<'_>, &mut Sink)),
-    Node(fn(&View<'_>, &Node, &mut Sink)),
+    Cluster(&'static [Part], fn(&FactsView<'_>, &mut Sink)),
+    Node(fn(&FactsView<'_>, &Node, &mut Sink)),
     /// Runs on a node and its VM, and not at all if the VM is unknown or ambiguous.
-    NodeVm(fn(&View<'_>, &Node, &Found<'_>, &mut Sink)),
-    Volume(fn(&View<'_>, &Volume, &mut Sink)),
+    NodeVm(fn(&FactsView<'_>, &Node, &FoundVm<'_>, &mut Sink)),
+    Volume(fn(&FactsView<'_>, &Volume, &mut Sink)),
 }
 
 /// A part of the facts whose objects change often and independently.
@@ -149,7 +154,7 @@ impl Hit {
         Self::new(definition, subject).with("node", &node.name).node(&node.name)
     }
 
-    pub fn for_vm(definition: &'static Definition, node: &Node, found: &Found<'_>) -> Self {
+    pub fn for_vm(definition: &'static Definition, node: &Node, found: &FoundVm<'_>) -> Self {
         let subject = Subject::vsphere("VirtualMachine", &found.vm.name, &found.vm.path);
         Self::new(definition, subject)
             .with("node", &node.name)
@@ -226,7 +231,7 @@ impl Sink {
     /// Schedules another run `seconds` after `moment`, if that is in the future.
     ///
     /// A check calls this for every threshold that it compares with the current time.
-    pub fn recheck(&mut self, view: &View<'_>, moment: Timestamp, seconds: i64) {
+    pub fn recheck(&mut self, view: &FactsView<'_>, moment: Timestamp, seconds: i64) {
         // Checks compare whole seconds, some inclusively: one second later, every comparison flips.
         let at = moment.saturating_add(SignedDuration::from_secs(seconds + 1));
         if let Ok(at) = at

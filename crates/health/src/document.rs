@@ -11,7 +11,7 @@ use api::{
 use crate::{causes::CAUSES, messages, privileges};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct GeneratedFile {
     /// Relative to the root of the repository.
     pub path: String,
     pub text: String,
@@ -29,14 +29,17 @@ const BACKGROUND: &[(&str, &str)] = &[
 ];
 
 /// All files, in a stable order.
-pub fn files() -> Vec<File> {
-    let pages = CATALOGUE.iter().map(|definition| File {
+pub fn files() -> Vec<GeneratedFile> {
+    let pages = CATALOGUE.iter().map(|definition| GeneratedFile {
         path: format!("docs/findings/{}.md", definition.code),
         text: page(definition),
     });
-    let mut files: Vec<File> = pages.collect();
-    files.push(File { path: "docs/findings/README.md".into(), text: index() });
-    files.push(File { path: "docs/findings/privileges.md".into(), text: privileges::document() });
+    let mut files: Vec<GeneratedFile> = pages.collect();
+    files.push(GeneratedFile { path: "docs/findings/README.md".into(), text: index() });
+    files.push(GeneratedFile {
+        path: "docs/findings/privileges.md".into(),
+        text: privileges::document(),
+    });
     files
 }
 
@@ -211,7 +214,7 @@ mod tests {
     #[test]
     fn every_background_belongs_to_an_existing_code() {
         for (code, _) in BACKGROUND {
-            assert!(Definition::of(code).is_some(), "{code}");
+            assert!(Definition::find(code).is_some(), "{code}");
         }
     }
 

@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::{
-    check::{Hit, Part, Run, Sink, examine_node, examine_volume},
+    check::{CheckScope, Hit, Part, Sink, examine_node, examine_volume},
     checks,
     facts::{Facts, Node, Vm, Volume},
     index::{self, Index, VmRef},
     report::Report,
-    view::View,
+    view::FactsView,
 };
 
 /// Facts and the results of all checks on them.
 ///
-/// The cost of [`Examination::of`] grows with the facts. The cost of [`Examination::change`] grows with
+/// The cost of [`Examination::run`] grows with the facts. The cost of [`Examination::change`] grows with
 /// the touched objects, plus one pass of the cluster-wide checks that read such objects.
 #[derive(Debug)]
 pub struct Examination {
@@ -55,8 +55,8 @@ pub enum Touched {
 
 impl Examination {
     /// Runs every check.
-    pub fn of(facts: Facts) -> Self {
-        let index = Index::of(&facts);
+    pub fn run(facts: Facts) -> Self {
+        let index = Index::new(&facts);
         let mut examination = Self {
             facts,
             index,
@@ -76,8 +76,8 @@ impl Examination {
         self.facts
     }
 
-    pub fn view(&self) -> View<'_> {
-        View { facts: &self.facts, index: &self.index }
+    pub fn view(&self) -> FactsView<'_> {
+        FactsView { facts: &self.facts, index: &self.index }
     }
 
     /// Changes the facts and runs the affected checks.
@@ -107,14 +107,14 @@ impl Examination {
             }
             Touched::Everything => {
                 edit(&mut self.facts);
-                self.index = Index::of(&self.facts);
+                self.index = Index::new(&self.facts);
                 self.run_all();
             }
         }
     }
 
     pub fn report(&self) -> Report<'_> {
-        Report::of(self.hits(), &self.facts)
+        Report::new(self.hits(), &self.facts)
     }
 
     pub fn hits(&self) -> impl Iterator<Item = &Hit> {
@@ -222,7 +222,7 @@ impl Examination {
     /// Runs the cluster-wide checks that read one of these parts, or all of them if `touched` is empty.
     fn run_cluster(&mut self, touched: &[Part]) {
         for (place, check) in checks::all().iter().enumerate() {
-            let Run::Cluster(reads, run) = check.run else { continue };
+            let CheckScope::Cluster(reads, run) = check.run else { continue };
             if touched.is_empty() || touched.iter().any(|part| reads.contains(part)) {
                 let mut sink = Sink::default();
                 run(&self.view(), &mut sink);
@@ -248,15 +248,15 @@ impl Examination {
     }
 }
 
-fn results_of_node(view: &View<'_>, node: &Node) -> Sink {
+fn results_of_node(view: &FactsView<'_>, node: &Node) -> Sink {
     let mut sink = Sink::default();
-    examine_node(view, node, checks::of_nodes(), &mut sink);
+    examine_node(view, node, checks::node_checks(), &mut sink);
     sink
 }
 
-fn results_of_volume(view: &View<'_>, volume: &Volume) -> Sink {
+fn results_of_volume(view: &FactsView<'_>, volume: &Volume) -> Sink {
     let mut sink = Sink::default();
-    examine_volume(view, volume, checks::of_volumes(), &mut sink);
+    examine_volume(view, volume, checks::volume_checks(), &mut sink);
     sink
 }
 
@@ -285,13 +285,13 @@ mod tests {
         let usual = until_certificates_expire(&facts);
         change(&mut facts);
         let now = facts.now;
-        let at = Examination::of(facts).recheck_at()?.duration_since(now).as_secs();
+        let at = Examination::run(facts).recheck_at()?.duration_since(now).as_secs();
         (at < usual).then_some(at)
     }
 
     /// Seconds until a certificate of the healthy sample is about to expire.
     fn until_certificates_expire(facts: &Facts) -> i64 {
-        let at = Examination::of(facts.clone()).recheck_at();
+        let at = Examination::run(facts.clone()).recheck_at();
         at.map_or(i64::MAX, |at| at.duration_since(facts.now).as_secs())
     }
 
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_change_of_one_node_updates_the_next_check() {
-        let mut examination = Examination::of(healthy());
+        let mut examination = Examination::run(healthy());
         let usual = examination.recheck_at();
         let created = examination.facts().now;
         examination.change(&Touched::Node("worker-1".into()), |facts| {

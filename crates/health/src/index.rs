@@ -47,7 +47,7 @@ pub struct Census {
 }
 
 impl Index {
-    pub fn of(facts: &Facts) -> Self {
+    pub fn new(facts: &Facts) -> Self {
         let mut index = Self::default();
         for (vcenter, known) in &facts.vcenters {
             for (id, vm) in known.inventory.get().into_iter().flat_map(|i| &i.vms) {
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn taking_a_vm_out_and_putting_it_back_changes_nothing() {
         let facts = crate::sample::cluster(crate::facts::Platform::Kubernetes);
-        let before = Index::of(&facts);
+        let before = Index::new(&facts);
         let mut index = before.clone();
         let inventory = facts.vcenters["vcenter-a"].inventory.get().unwrap();
         for (id, vm) in &inventory.vms {

@@ -38,8 +38,8 @@ pub mod topology;
 mod view;
 
 pub use causes::{CAUSES, Cause};
-pub use check::{Anchor, Check, Hit, Part, Run, Sink};
+pub use check::{Anchor, Check, CheckScope, Hit, Part, Sink};
 pub use examination::{Examination, Touched};
 pub use index::{Index, VmRef};
-pub use report::{Entry, MAX_BYTES, MAX_FINDINGS, Page, Report, date};
-pub use view::{Found, NodeVm, View};
+pub use report::{ListedObject, MAX_BYTES, MAX_FINDINGS, ObjectPage, Report, date};
+pub use view::{FactsView, FoundVm, NodeVm};

@@ -18,7 +18,7 @@ use crate::{
     facts::{Known, Platform},
     privileges,
     report::acknowledgement,
-    view::View,
+    view::FactsView,
 };
 
 mod description;
@@ -147,7 +147,7 @@ impl Proposal {
 pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> {
     let view = examination.view();
     let mut proposals: Vec<Proposal> =
-        examination.hits().filter_map(|hit| of_hit(&view, hit, rules)).collect();
+        examination.hits().filter_map(|hit| proposal_for(&view, hit, rules)).collect();
     proposals.sort_by(|a, b| (&a.code, &a.repair).cmp(&(&b.code, &b.repair)));
     proposals.dedup_by(|later, first| {
         later.repair == first.repair || is_joined(&mut first.repair, &later.repair)
@@ -181,7 +181,7 @@ fn is_joined(first: &mut Repair, later: &Repair) -> bool {
     }
 }
 
-fn of_hit(view: &View<'_>, hit: &Hit, rules: &Remediation) -> Option<Proposal> {
+fn proposal_for(view: &FactsView<'_>, hit: &Hit, rules: &Remediation) -> Option<Proposal> {
     let code = hit.definition.code;
     let repair = match code {
         c if c == codes::DISK_UUID_OFF.code => disk_uuid(view, hit)?,
@@ -197,7 +197,7 @@ fn of_hit(view: &View<'_>, hit: &Hit, rules: &Remediation) -> Option<Proposal> {
         c if is_privilege(c) => grant(hit)?,
         _ => return None,
     };
-    let rule = rules.of(repair.kind());
+    let rule = rules.remedy(repair.kind());
     // VDO does not repair acknowledged findings.
     let automatic = rule == Remedy::Fix && acknowledgement(hit, view.facts).is_none();
     (rule != Remedy::Off)
@@ -218,7 +218,7 @@ fn value<'h>(hit: &'h Hit, name: &str) -> Option<&'h str> {
     values.find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
 }
 
-fn disk_uuid(view: &View<'_>, hit: &Hit) -> Option<Repair> {
+fn disk_uuid(view: &FactsView<'_>, hit: &Hit) -> Option<Repair> {
     let node = view.node(node(hit)?)?;
     let found = view.only_vm(node)?;
     Some(Repair::SetDiskUuid {
@@ -229,7 +229,7 @@ fn disk_uuid(view: &View<'_>, hit: &Hit) -> Option<Repair> {
 }
 
 /// `None` while volumes are attached to the node: the driver detaches them by the current id.
-fn csi_entry(view: &View<'_>, hit: &Hit) -> Option<Repair> {
+fn csi_entry(view: &FactsView<'_>, hit: &Hit) -> Option<Repair> {
     let name = node(hit)?;
     let volumes = view.facts.storage.volumes.get()?;
     let attachments = view.facts.storage.attachments.get()?;
@@ -253,7 +253,7 @@ fn images(hit: &Hit) -> Option<Repair> {
 }
 
 /// Only missing switches: VDO keeps every value that somebody has set.
-fn features(view: &View<'_>) -> Option<Repair> {
+fn features(view: &FactsView<'_>) -> Option<Repair> {
     let driver = view.storage_driver()?;
     let actual = driver.features.get()?;
     let missing = driver.release_features.iter().filter(|(name, _)| !actual.contains_key(*name));
@@ -286,7 +286,7 @@ mod tests {
     };
 
     fn proposals(facts: Facts, rules: &Remediation) -> Vec<Proposal> {
-        propose(&Examination::of(facts), rules)
+        propose(&Examination::run(facts), rules)
     }
 
     fn without_disk_uuid() -> Facts {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_decide_between_saying_and_doing() {
+    fn the_spec_decides_whether_vdo_reports_or_repairs() {
         let rules = |remedy| Remediation { disk_uuid: Some(remedy), ..Remediation::default() };
         let proposed = proposals(without_disk_uuid(), &Remediation::default());
         assert!(!proposed[0].automatic && proposed[0].then.is_some(), "{proposed:#?}");
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_platform_owns_is_not_repaired() {
+    fn objects_of_the_platform_are_not_repaired() {
         let mut facts = without_disk_uuid();
         facts.storage_driver().features.get_mut().unwrap().clear();
         facts.cluster.openshift =

@@ -45,23 +45,23 @@ struct Group<'a> {
 
 /// One object of a finding.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct ListedObject {
     pub subject: Subject,
     pub seen: String,
 }
 
 /// Some of the objects of a finding.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Page {
-    pub entries: Vec<Entry>,
+pub struct ObjectPage {
+    pub entries: Vec<ListedObject>,
     /// The number of objects on all pages.
     pub total: usize,
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn of(hits: impl Iterator<Item = &'a Hit>, facts: &'a Facts) -> Self {
+    pub(crate) fn new(hits: impl Iterator<Item = &'a Hit>, facts: &'a Facts) -> Self {
         let hits: Vec<&Hit> = hits.collect();
-        let causes = causes::of(&hits);
+        let causes = causes::root_causes(&hits);
         let mut groups: HashMap<_, Group<'a>> = HashMap::new();
         for (hit, cause) in hits.into_iter().zip(causes) {
             let severity = hit.severity.unwrap_or(hit.definition.severity);
@@ -130,12 +130,12 @@ impl<'a> Report<'a> {
     }
 
     /// Some objects of all findings with a code, in a stable order.
-    pub fn page(&self, code: &str, skip: usize, limit: usize) -> Page {
+    pub fn page(&self, code: &str, skip: usize, limit: usize) -> ObjectPage {
         let groups = self.groups.iter().filter(|g| g.hits[0].definition.code == code);
         let hits: Vec<&Hit> = groups.flat_map(|group| group.hits.iter().copied()).collect();
         let entries = hits.iter().skip(skip).take(limit);
-        let entry = |hit: &&Hit| Entry { subject: hit.subject.clone(), seen: texts(hit).0 };
-        Page { entries: entries.map(entry).collect(), total: hits.len() }
+        let entry = |hit: &&Hit| ListedObject { subject: hit.subject.clone(), seen: texts(hit).0 };
+        ObjectPage { entries: entries.map(entry).collect(), total: hits.len() }
     }
 }
 

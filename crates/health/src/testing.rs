@@ -10,7 +10,7 @@ use crate::{
     facts::{Facts, Known, Platform},
     index::Index,
     shortcuts::Shortcuts,
-    view::View,
+    view::FactsView,
 };
 
 pub(crate) fn healthy() -> Facts {
@@ -19,8 +19,8 @@ pub(crate) fn healthy() -> Facts {
 
 /// The codes that a check reports, each once, in order. `VDO-1801` means "cannot tell".
 pub(crate) fn codes_of(check: &'static Check, facts: &Facts) -> Vec<&'static str> {
-    let index = Index::of(facts);
-    let hits = check.hits(&View { facts, index: &index });
+    let index = Index::new(facts);
+    let hits = check.hits(&FactsView { facts, index: &index });
     let codes: BTreeSet<&str> = hits.iter().map(|hit| hit.definition.code).collect();
     for code in &codes {
         let declared = check.gives.iter().any(|definition| definition.code == *code);
@@ -70,7 +70,7 @@ pub(crate) fn shows_of_vms(
         return;
     }
     assert_eq!(codes_of(check, &facts), [""; 0], "{}: without the inventory", check.name);
-    let examination = Examination::of(facts);
+    let examination = Examination::run(facts);
     let unknown = examination.report().page(codes::CHECK_INCOMPLETE.code, 0, usize::MAX);
     let mut entries = unknown.entries.iter().filter(|entry| entry.subject.name == "worker-1");
     let topic = check.topic();

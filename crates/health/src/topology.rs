@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     facts::{Host, Inventory, Known, Tags, Vcenter},
-    view::View,
+    view::FactsView,
 };
 
 /// The tags of a category on a host and its ancestors, nearest first, without duplicates.
@@ -45,7 +45,7 @@ pub fn zones<'a>(
 
 /// Like [`zones`], but only zones with a node of this cluster.
 pub(crate) fn own_zones<'a>(
-    view: &View<'a>,
+    view: &FactsView<'a>,
     vcenter: &'a Vcenter,
     tags: &'a Tags,
     categories: &[String],
@@ -75,7 +75,7 @@ pub struct Reachable {
 }
 
 /// The datastores that the nodes of each zone share, or all nodes if there are no zones.
-pub fn reachable(view: &View<'_>) -> Vec<Reachable> {
+pub fn reachable(view: &FactsView<'_>) -> Vec<Reachable> {
     let Some(storage) = &view.facts.wanted.storage else { return Vec::new() };
     let mut all = Vec::new();
     for vcenter in view.storage_vcenters() {
@@ -120,7 +120,7 @@ mod tests {
     use crate::{Examination, shortcuts::Shortcuts, testing::healthy};
 
     fn datastores_by_zone(facts: crate::facts::Facts) -> Vec<(Option<String>, Known<Vec<String>>)> {
-        let examination = Examination::of(facts);
+        let examination = Examination::run(facts);
         let all = reachable(&examination.view()).into_iter();
         all.map(|place| (place.zone, place.datastores)).collect()
     }

@@ -9,14 +9,14 @@ use crate::{
 
 /// Facts and their look-up tables.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct FactsView<'a> {
     pub facts: &'a Facts,
     pub index: &'a Index,
 }
 
 /// A VM with its host, inventory and vCenter.
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
+pub struct FoundVm<'a> {
     pub vcenter: &'a Vcenter,
     pub inventory: &'a Inventory,
     pub id: &'a str,
@@ -28,9 +28,9 @@ pub struct Found<'a> {
 /// The VM of a node.
 #[derive(Clone, Debug)]
 pub enum NodeVm<'a> {
-    One(Box<Found<'a>>),
+    One(Box<FoundVm<'a>>),
     /// Several VMs have the node's uuid.
-    Several(Vec<Found<'a>>),
+    Several(Vec<FoundVm<'a>>),
     /// No vCenter has the VM, and all inventories are known.
     Absent,
     /// Not found, but some inventories are unknown.
@@ -41,7 +41,7 @@ pub enum NodeVm<'a> {
     },
 }
 
-impl<'a> View<'a> {
+impl<'a> FactsView<'a> {
     /// Empty if the nodes are unknown.
     pub fn nodes(self) -> impl Iterator<Item = &'a Node> {
         self.facts.cluster.nodes.get().into_iter().flat_map(|nodes| nodes.values())
@@ -51,11 +51,11 @@ impl<'a> View<'a> {
         self.facts.cluster.nodes.get()?.get(name)
     }
 
-    pub fn vm(self, at: &VmRef) -> Option<Found<'a>> {
+    pub fn vm(self, at: &VmRef) -> Option<FoundVm<'a>> {
         let vcenter = self.facts.vcenters.get(&at.vcenter)?;
         let inventory = vcenter.inventory.get()?;
         let (id, vm) = inventory.vms.get_key_value(&at.vm)?;
-        Some(Found { vcenter, inventory, id, vm, host: inventory.hosts.get(&vm.host) })
+        Some(FoundVm { vcenter, inventory, id, vm, host: inventory.hosts.get(&vm.host) })
     }
 
     pub fn node_vm(self, node: &Node) -> NodeVm<'a> {
@@ -98,7 +98,7 @@ impl<'a> View<'a> {
     }
 
     /// The VM of a node, if it is known and unique.
-    pub fn only_vm(self, node: &Node) -> Option<Found<'a>> {
+    pub fn only_vm(self, node: &Node) -> Option<FoundVm<'a>> {
         match self.index.vms_of(&node.name) {
             [only] => self.vm(only),
             _ => None,

@@ -1,10 +1,10 @@
 //! Executes the next step of a plan. The process can be killed at any instant: applying an object twice has
 //! the same result as once, and the record shows each step that has begun.
 
+mod field_ownership;
 pub(crate) mod nodes;
 mod restart;
 mod shared;
-mod takeover;
 pub(crate) mod terminating;
 
 use std::collections::BTreeMap;
@@ -49,19 +49,17 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    #[snafu(display("{object} is there and was not made by VDO: {remedy}"))]
+    #[snafu(display("{object} exists and is not managed by VDO: {remedy}"))]
     Theirs { object: ObjectId, remedy: &'static str },
     #[snafu(display(
-        "{object} was applied {times} times in a row and is never seen as it was applied: a webhook or an \
+        "{object} was applied {times} times in a row and never stays as applied: a webhook or an \
          admission policy of this cluster changes it on the way, and has to leave alone what is labelled \
          as VDO's"
     ))]
-    InVain { object: ObjectId, times: u32 },
+    NeverAsApplied { object: ObjectId, times: u32 },
     #[snafu(display("volume {volume} was attached to {node} just now, so nothing is removed"))]
     Attached { volume: String, node: String },
-    #[snafu(display(
-        "the API server did not say which volumes are attached, so nothing is removed"
-    ))]
+    #[snafu(display("the API server did not list the attached volumes, so nothing is removed"))]
     Attachments {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
@@ -106,7 +104,7 @@ impl Error {
             other => {
                 return matches!(
                     other,
-                    Self::Theirs { .. } | Self::InVain { .. } | Self::NotRestarted { .. }
+                    Self::Theirs { .. } | Self::NeverAsApplied { .. } | Self::NotRestarted { .. }
                 );
             }
         };
@@ -139,7 +137,7 @@ impl Error {
 
 /// The result of one call of [`act`].
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct ActOutcome {
     /// Whether the step did something, so that the next round should start at once.
     pub something: bool,
     /// The earliest time at which a delayed apply may run. An apply is delayed after it had no lasting
@@ -156,8 +154,8 @@ pub async fn act(
     facts: &Facts,
     plan: &Plan,
     applied: &Applied,
-) -> Done {
-    let mut done = Done::default();
+) -> ActOutcome {
+    let mut done = ActOutcome::default();
     for driver in &plan.drivers {
         match step(client, namespace, facts, driver, applied).await {
             Ok(Stepped { something, due }) => {
@@ -215,18 +213,18 @@ async fn step(
         Next::Apply(objects) => {
             stepped.something = false;
             for object in objects {
-                let id = ObjectId::of(object);
+                let id = ObjectId::from_object(object);
                 if applied.may_apply(&id, object) {
                     let known = facts.objects.contains_key(&id);
                     apply(client, object, known, applied).await?;
                     stepped.something = true;
                 }
             }
-            let in_vain = applied.in_vain(objects);
-            if let Some((object, times)) = in_vain.told {
-                return InVainSnafu { object, times }.fail();
+            let ineffective = applied.ineffective(objects);
+            if let Some((object, times)) = ineffective.reported {
+                return NeverAsAppliedSnafu { object, times }.fail();
             }
-            stepped.due = in_vain.due;
+            stepped.due = ineffective.due;
         }
         Next::Delete(objects) => {
             if driver.driver == Driver::Csi && driver.mode == Mode::Removed {
@@ -258,8 +256,8 @@ async fn finalize(client: &Client, facts: &Facts, what: Finalizer) -> Result<boo
         Finalizer::Set => finalizers.push(names::FINALIZER),
         Finalizer::Clear => {}
     }
-    let home = metadata.namespace.as_deref().unwrap_or_default();
-    let configs = Api::<api::VDOConfig>::namespaced(client.clone(), home);
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let configs = Api::<api::VDOConfig>::namespaced(client.clone(), namespace);
     let patch = json!({"metadata": {
         "finalizers": finalizers,
         "resourceVersion": metadata.resource_version,
@@ -294,7 +292,7 @@ async fn apply(
     known: bool,
     applied: &Applied,
 ) -> Result<(), Error> {
-    let id = ObjectId::of(object);
+    let id = ObjectId::from_object(object);
     let api = api_of(client, &id)?;
     if !known {
         let standing = shared::standing(&api, object).await;
@@ -306,8 +304,8 @@ async fn apply(
             }
             shared::Standing::Theirs(remedy) => return TheirsSnafu { object: id, remedy }.fail(),
         }
-        let taken = takeover::take_over(&api, &id.name).await;
-        taken.context(ApplySnafu { object: id.clone() })?;
+        let adopted = field_ownership::adopt_fields(&api, &id.name).await;
+        adopted.context(ApplySnafu { object: id.clone() })?;
     }
     // If VDO applies an object again, somebody changed it. The managed fields show who.
     let before =

@@ -41,5 +41,5 @@ pub fn all() -> impl Iterator<Item = &'static str> + Clone {
 
 /// Whether this namespace can contain objects of the drivers.
 pub fn has(namespace: &str) -> bool {
-    all().any(|home| home == namespace)
+    all().any(|allowed| allowed == namespace)
 }

@@ -10,7 +10,7 @@ use catalog::manifest::Object;
 use health::facts::Conflict;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plan::{ObjectId, facts::Seen, names};
+use plan::{ObjectId, facts::AppliedObject, names};
 use runtime::backoff::Backoff;
 use tokio::time::Instant;
 
@@ -24,7 +24,7 @@ pub(crate) const BYSTANDERS: [&str; 4] =
 /// The watch may only lag behind.
 const AT_ONCE: u32 = 2;
 /// The number of consecutive applies without effect after which VDO reports the object.
-const TOLD: u32 = 6;
+const REPORTED_AFTER: u32 = 6;
 /// The first and the longest pause between two applies without effect.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_mins(5));
 
@@ -50,18 +50,18 @@ struct Left {
     /// When VDO undid a change, and which manager had made it.
     undone: Vec<(Timestamp, String)>,
     /// The number of consecutive applies after which the watch did not show the object as applied.
-    in_vain: u32,
+    ineffective: u32,
     /// The earliest time for the next apply, after applies without effect.
     not_before: Option<Instant>,
 }
 
 /// Objects of a step that VDO applies repeatedly, but never sees as applied.
 #[derive(Debug, Default)]
-pub(crate) struct InVain {
+pub(crate) struct Ineffective {
     /// The earliest time at which one of the delayed objects can be applied again.
     pub(crate) due: Option<Instant>,
     /// An object to report, and the number of applies.
-    pub(crate) told: Option<(ObjectId, u32)>,
+    pub(crate) reported: Option<(ObjectId, u32)>,
 }
 
 impl Default for Applied {
@@ -87,8 +87,8 @@ impl Applied {
             return false;
         };
         let digest = metadata.annotations.as_ref().and_then(|all| all.get(names::DIGEST));
-        if left.in_vain > 0 && left.digest.as_ref() == digest {
-            (left.in_vain, left.not_before) = (0, None);
+        if left.ineffective > 0 && left.digest.as_ref() == digest {
+            (left.ineffective, left.not_before) = (0, None);
             self.pauses.succeeded(id);
         }
         true
@@ -104,14 +104,15 @@ impl Applied {
     }
 
     /// The objects among these that VDO applied without effect.
-    pub(crate) fn in_vain(&self, objects: &[Object]) -> InVain {
+    pub(crate) fn ineffective(&self, objects: &[Object]) -> Ineffective {
         let all = self.all();
-        let left = objects.iter().map(ObjectId::of).filter_map(|id| Some((all.get(&id)?, id)));
-        let mut found = InVain::default();
-        for (left, id) in left.filter(|(left, _)| left.in_vain > 0) {
+        let left =
+            objects.iter().map(ObjectId::from_object).filter_map(|id| Some((all.get(&id)?, id)));
+        let mut found = Ineffective::default();
+        for (left, id) in left.filter(|(left, _)| left.ineffective > 0) {
             found.due = found.due.into_iter().chain(left.not_before).min();
-            if left.in_vain >= TOLD {
-                found.told = Some((id, left.in_vain + 1));
+            if left.ineffective >= REPORTED_AFTER {
+                found.reported = Some((id, left.ineffective + 1));
             }
         }
         found
@@ -135,11 +136,11 @@ impl Applied {
         let again = all.contains_key(&id);
         let left = all.entry(id.clone()).or_default();
         let same = left.digest == digest;
-        left.in_vain = if again && same { left.in_vain.saturating_add(1) } else { 0 };
+        left.ineffective = if again && same { left.ineffective.saturating_add(1) } else { 0 };
         left.not_before = None;
-        if left.in_vain == 0 {
+        if left.ineffective == 0 {
             self.pauses.succeeded(&id);
-        } else if left.in_vain >= AT_ONCE {
+        } else if left.ineffective >= AT_ONCE {
             left.not_before = Some(Instant::now() + self.pauses.failed(id));
         }
         let rival = before.filter(|before| {
@@ -168,13 +169,13 @@ impl Applied {
     }
 
     /// Objects of unwatched kinds, as this process left them.
-    pub(crate) fn unwatched(&self) -> Vec<(ObjectId, Seen)> {
+    pub(crate) fn unwatched(&self) -> Vec<(ObjectId, AppliedObject)> {
         let all = self.all();
         let unwatched = all.iter().filter(|(id, _)| kinds::is_unwatched(id));
-        let seen = |left: &Left| Seen {
+        let seen = |left: &Left| AppliedObject {
             digest: left.digest.clone(),
             settled: true,
-            leaving: false,
+            terminating: false,
             mark: left.mark.clone(),
         };
         unwatched.map(|(id, left)| (id.clone(), seen(left))).collect()
@@ -240,31 +241,32 @@ mod tests {
                 "metadata": {"name": "driver", "namespace": "n", "annotations": annotations},
             }))
         };
-        let (wanted, id) = (object("a"), ObjectId::of(&object("a")));
+        let (wanted, id) = (object("a"), ObjectId::from_object(&object("a")));
         let left = ObjectMeta { uid: Some("u".into()), generation: Some(1), ..Default::default() };
         // The watch shows the object without its digest, so not as applied.
-        let (mut times, mut told) = (0, 0);
+        let (mut times, mut reports) = (0, 0);
         for _ in 0..600 {
             if applied.may_apply(&id, &wanted) {
                 times += 1;
                 applied.note(id.clone(), &wanted, None, &left);
             }
             assert!(applied.is_settled(&id, &left));
-            told += usize::from(applied.in_vain(std::slice::from_ref(&wanted)).told.is_some());
+            reports +=
+                usize::from(applied.ineffective(std::slice::from_ref(&wanted)).reported.is_some());
             tokio::time::advance(Duration::from_millis(100)).await;
         }
         assert!((8..16).contains(&times), "{times} times within a minute");
-        assert!(told > 300, "told {told} times");
+        assert!(reports > 300, "{reports} reports");
         assert!(applied.may_apply(&id, &object("b")), "another desired state does not wait");
         // Once the watch shows the object as applied, VDO forgets the failed attempts.
         let annotations = BTreeMap::from([(names::DIGEST.to_owned(), "a".to_owned())]);
         assert!(applied.is_settled(&id, &ObjectMeta { annotations: Some(annotations), ..left }));
         assert!(applied.may_apply(&id, &wanted));
-        assert!(applied.in_vain(&[wanted]).told.is_none());
+        assert!(applied.ineffective(&[wanted]).reported.is_none());
     }
 
     #[test]
-    fn what_the_api_server_called_gone_is_gone_until_another_one_is_made() {
+    fn an_object_that_the_api_server_reports_as_gone_is_gone_until_it_is_re_created() {
         let metadata = |uid: &str| ObjectMeta {
             uid: Some(uid.into()),
             resource_version: Some("7".into()),

@@ -28,7 +28,7 @@ use vsphere::{
 use self::inventory::id;
 pub use self::{
     inventory::{SELECTION_OF_VMS, selection, vm_facts},
-    tls_probe::{TlsProbe, look},
+    tls_probe::TlsProbe,
 };
 
 /// The maximum number of objects in one privilege query.
@@ -157,7 +157,7 @@ pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit
     // The answers may lack objects that are created while the queries run, so the time is taken before them.
     let at = Timestamp::now();
     let (tls_probe, sessions, grants, tags, policies, file_service) = tokio::join!(
-        tls_probe::look(client.address()),
+        tls_probe::probe(client.address()),
         sessions(client),
         grants(client, tree, question),
         tags(client, tree, question),
@@ -191,7 +191,7 @@ pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit
         sessions,
         services,
         tasks: may_watch_tasks(&grants),
-        missing_privileges: missing_privileges::of(&grants, wanted, at),
+        missing_privileges: missing_privileges::find(&grants, wanted, at),
         grants,
         tags: tags.map_or_else(|error| unknown(&error), read_tags),
         policies: policies.map_or_else(|error| unknown(&error), Known::Known),
@@ -235,15 +235,15 @@ pub struct Sights(Vec<Sight>);
 
 impl Sights {
     /// The objects around these VMs, and every object that can carry a zone tag.
-    pub fn of(tree: &Tree, vms: &BTreeSet<MoRef>) -> Self {
+    pub fn new(tree: &Tree, vms: &BTreeSet<MoRef>) -> Self {
         let above = |reference: &MoRef| -> Vec<MoRef> {
             tree.ancestors(reference).iter().map(|object| object.reference().clone()).collect()
         };
         let mut near: BTreeSet<MoRef> = BTreeSet::new();
-        for machine in vms {
-            near.insert(machine.clone());
-            near.extend(above(machine));
-            let vm = tree.get(machine).and_then(|object| object.as_vm());
+        for reference in vms {
+            near.insert(reference.clone());
+            near.extend(above(reference));
+            let vm = tree.get(reference).and_then(|object| object.as_vm());
             let Some(host) = vm.and_then(|vm| vm.host.clone()) else { continue };
             near.extend(above(&host));
             near.insert(host);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   CompatibilityConfig ─► URL ─► fetch ──┐
-//!                       └► ConfigMap ─────┼─► offer ─► the catalog in use ─► kept for a restart
+//!                       └► ConfigMap ─────┼─► offer ─► the catalog in use ─► stored for a restart
 //!   compat-matrix-config (Go VDO) ────────┘
 //! ```
 //!
@@ -10,8 +10,8 @@
 //! finding report the reason. A signed catalog stays in use even after a restart or its own expiry. The
 //! operator fetches a catalog in parallel with the rounds, so a slow network delays nothing else.
 
-mod kept;
 pub(crate) mod matrix;
+mod stored;
 
 use runtime::error_chain::error_chain;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -30,7 +30,7 @@ use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::T
 use kube::{Api, Client, ResourceExt};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 
-use self::kept::Kept;
+use self::stored::StoredCatalog;
 
 /// The poll interval of a URL if the object sets none.
 const POLL: Duration = Duration::from_hours(6);
@@ -59,7 +59,7 @@ pub struct Catalogs {
     /// Releases of a matrix that VDO does not use.
     left_out: Vec<String>,
     /// The catalog stored in the cluster. `None` until VDO has read it after the start.
-    kept: Option<Kept>,
+    stored: Option<StoredCatalog>,
     /// Where the catalog in use came from, and when VDO accepted it.
     source: String,
     fetched: Option<Timestamp>,
@@ -81,7 +81,7 @@ impl Catalogs {
             store,
             filled: None,
             left_out: Vec::new(),
-            kept: None,
+            stored: None,
             source: "embedded".into(),
             fetched: None,
             trouble: None,
@@ -99,7 +99,7 @@ impl Catalogs {
     }
 
     /// The catalog that a VDOConfig uses, and the reason why it is not the last offered one.
-    pub fn of(&self, config: &VDOConfig) -> (Arc<Catalog>, Option<&CatalogTrouble>) {
+    pub fn in_use_for(&self, config: &VDOConfig) -> (Arc<Catalog>, Option<&CatalogTrouble>) {
         let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
         match source {
             Some(CatalogSource::Embedded) => (self.embedded(), None),
@@ -196,28 +196,29 @@ impl Catalogs {
         namespace: &str,
         config: Option<&CompatibilityConfig>,
     ) -> Result<(), kube::Error> {
-        if self.kept.is_some() {
+        if self.stored.is_some() {
             return Ok(());
         }
-        let kept = kept::read(client, namespace).await?;
-        self.resume(&kept, config);
-        self.kept = Some(kept);
+        let stored = stored::read(client, namespace).await?;
+        self.resume(&stored, config);
+        self.stored = Some(stored);
         Ok(())
     }
 
-    fn resume(&mut self, kept: &Kept, config: Option<&CompatibilityConfig>) {
-        self.store = self.store.clone().with_floors(&kept.floors);
+    fn resume(&mut self, stored: &StoredCatalog, config: Option<&CompatibilityConfig>) {
+        self.store = self.store.clone().with_floors(&stored.floors);
         let Some(config) = config else { return };
         let keys = keys_of(config);
         // Early releases did not store which key signed the serial, so it applies to the keys that are
         // trusted now.
-        if let (Some(floor), Ok(keys)) = (kept.early_floor, &keys) {
+        if let (Some(floor), Ok(keys)) = (stored.early_floor, &keys) {
             let floors = trusted(keys).iter().map(|key| (key.id(), floor)).collect();
             self.store = self.store.clone().with_floors(&floors);
         }
-        if source_of(config).is_some_and(|source| source == kept.source) && !kept.bundle.is_empty()
+        if source_of(config).is_some_and(|source| source == stored.source)
+            && !stored.bundle.is_empty()
         {
-            self.offer(&kept.source, kept.bundle.as_bytes(), &keys, Delivery::Restored);
+            self.offer(&stored.source, stored.bundle.as_bytes(), &keys, Delivery::Restored);
             self.fetched = config.status.as_ref().and_then(|s| s.fetched_at.as_ref().map(|t| t.0));
         }
     }
@@ -230,10 +231,11 @@ impl Catalogs {
         bytes: &[u8],
     ) -> Result<(), kube::Error> {
         let bundle = String::from_utf8_lossy(bytes).into_owned();
-        let kept = Kept { floors: self.store.floors(), early_floor: None, source, bundle };
-        if self.writes && self.kept.as_ref() != Some(&kept) {
-            kept::write(client, namespace, &kept).await?;
-            self.kept = Some(kept);
+        let stored =
+            StoredCatalog { floors: self.store.floors(), early_floor: None, source, bundle };
+        if self.writes && self.stored.as_ref() != Some(&stored) {
+            stored::write(client, namespace, &stored).await?;
+            self.stored = Some(stored);
         }
         Ok(())
     }
@@ -286,8 +288,8 @@ impl Catalogs {
         config: &CompatibilityConfig,
         name: &str,
     ) -> Result<Option<(String, String)>, kube::Error> {
-        let home = config.namespace().unwrap_or_default();
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), &home);
+        let namespace = config.namespace().unwrap_or_default();
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
         let map = maps.get_opt(name).await?;
         let version = map.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default();
         let source = map_source(config, name);
@@ -454,11 +456,11 @@ async fn get(url: &str) -> Result<Vec<u8>, Reason> {
              ConfigMap and name that in spec.bundle"
         )));
     }
-    let said = |error: reqwest::Error| unreachable(error_chain(&error));
+    let failed = |error: reqwest::Error| unreachable(error_chain(&error));
     let mut answer =
-        reqwest::get(url).await.and_then(reqwest::Response::error_for_status).map_err(said)?;
+        reqwest::get(url).await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
     let mut intake = BoundedBuffer::expecting(answer.content_length()).map_err(|e| refused(&e))?;
-    while let Some(piece) = answer.chunk().await.map_err(said)? {
+    while let Some(piece) = answer.chunk().await.map_err(failed)? {
         intake.push(&piece).map_err(|e| refused(&e))?;
     }
     Ok(intake.into_bytes())

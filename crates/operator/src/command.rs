@@ -8,13 +8,13 @@ use runtime::{
     probe::{self, Answer},
 };
 
-/// What to do instead of running the operator.
+/// A command that runs instead of the operator.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Ask the operator in this container whether it is live or ready: the probes of its pod.
     Probe {
-        /// What to ask.
-        what: Question,
+        /// The probe to run.
+        what: ProbeKind,
     },
     /// Change what the operator in this container logs, until it restarts.
     LogLevel {
@@ -23,9 +23,9 @@ pub(crate) enum Command {
     },
 }
 
-/// What a probe asks.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Question {
+pub(crate) enum ProbeKind {
     /// Whether the process must be restarted.
     Live,
     /// Whether it can do its work.
@@ -41,8 +41,8 @@ impl Command {
             return ExitCode::from(2);
         };
         let answer = match self {
-            Self::Probe { what: Question::Live } => probe::get(socket, "/livez"),
-            Self::Probe { what: Question::Ready } => probe::get(socket, "/readyz"),
+            Self::Probe { what: ProbeKind::Live } => probe::get(socket, "/livez"),
+            Self::Probe { what: ProbeKind::Ready } => probe::get(socket, "/readyz"),
             Self::LogLevel { filter } => probe::set_log_level(socket, filter),
         };
         // A closed pipe is the reader's choice.

@@ -10,7 +10,7 @@ use kube::{
 };
 use plan::{
     decide,
-    facts::{Facts, Paged, Refusal},
+    facts::{ApplyFailure, Facts, Paged},
     names,
 };
 use runtime::{
@@ -110,7 +110,7 @@ pub struct Engine {
     olm: Olm,
     metrics: OperatorMetrics,
     /// The objects that the API server refused in the last round. VDO retries them, and shows them meanwhile.
-    refused: BTreeMap<Driver, Refusal>,
+    refused: BTreeMap<Driver, ApplyFailure>,
     /// The VDOConfig of the last round, and the drivers that run because of it.
     followed: Option<Followed>,
     /// Whether the operator has found out since its start if a VDOConfig exists.
@@ -120,7 +120,7 @@ pub struct Engine {
     /// When the operator last requested the API server's version.
     asked: Instant,
     /// The options for a separate connection to request the version.
-    anew: Option<(ClusterOptions, BuildInfo)>,
+    version_connection: Option<(ClusterOptions, BuildInfo)>,
     changed: Arc<watch::Sender<()>>,
     /// The permission of this instance to write, as long as it leads.
     mandate: Mandate,
@@ -173,7 +173,7 @@ impl Engine {
             met: false,
             unreadable: Unreadable::default(),
             asked: Instant::now(),
-            anew: None,
+            version_connection: None,
             changed,
             mandate: Mandate::unlimited(),
             watches,
@@ -191,7 +191,7 @@ impl Engine {
     /// a single API server, whatever versions the others run.
     #[must_use]
     pub fn reconnecting(self, options: ClusterOptions, build: BuildInfo) -> Self {
-        Self { anew: Some((options, build)), ..self }
+        Self { version_connection: Some((options, build)), ..self }
     }
 
     /// Reports to these checks whether rounds make progress and the watches work.
@@ -214,9 +214,12 @@ impl Engine {
             rounds.pass_for(due, format!("no round has finished for {} seconds", due.as_secs()));
         };
         let mut changes = self.changed.subscribe();
-        let mut beside = Tasks::default();
+        let mut tasks = Tasks::default();
         let (client, namespace) = (self.client.clone(), self.around.namespace.clone());
-        beside.spawn("elsewhere", report::elsewhere(client, namespace, self.mandate.clone()));
+        tasks.spawn(
+            "other namespaces",
+            report::other_namespaces(client, namespace, self.mandate.clone()),
+        );
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
         loop {
             changes.mark_unchanged();
@@ -250,12 +253,12 @@ impl Engine {
                 _ = changes.changed() => tokio::time::sleep(SETTLE).await,
             }
         }
-        self.vcenters.forget_all();
+        self.vcenters.disconnect_all();
     }
 
     /// Detects an upgrade of the control plane, so that the cloud controller can follow it.
     async fn ask_for_version(&mut self) -> Result<(), Error> {
-        let client = match &self.anew {
+        let client = match &self.version_connection {
             Some((options, build)) => {
                 kubernetes::client(options, *build).await.context(AskSnafu)?
             }
@@ -305,7 +308,7 @@ impl Engine {
             () if around.version.is_in_doubt() => age,
             () => RESYNC,
         };
-        self.unreadable.tell(client, &self.recorder, observed.unreadable.as_ref()).await;
+        self.unreadable.report(client, &self.recorder, observed.unreadable.as_ref()).await;
         let Some(mut facts) = observed.facts else {
             self.metrics.clear();
             if observed.unreadable.is_none() {
@@ -332,31 +335,31 @@ impl Engine {
         let denied = self.remediator.denied(client, &facts.config.spec).await;
         let unhurried = if denied.is_empty() { unhurried } else { unhurried.min(UNSURE) };
         self.health_facts.note_denied(denied);
-        facts.health = self.health_facts.look(&facts, stores, vcenters);
-        (self.followed, self.met) = (Some(Followed::of(&facts)), true);
+        facts.health = self.health_facts.examine(&facts, stores, vcenters);
+        (self.followed, self.met) = (Some(Followed::from_facts(&facts)), true);
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
         report::report(client, &self.recorder, &self.metrics, &facts, &plan, &mut self.listed)
             .await
             .context(ReportSnafu)?;
-        self.olm.tell(client, &around.namespace, &plan::status(&facts, &plan)).await;
+        self.olm.report(client, &around.namespace, &plan::status(&facts, &plan)).await;
         // While the Go VDO runs, it owns the objects that VDO would repair.
         if !plan.paused && facts.predecessor.runs.is_none() {
-            act::nodes::tell(client, &self.recorder, &facts, &plan.nodes).await;
+            act::nodes::label(client, &self.recorder, &facts, &plan.nodes).await;
             self.remediator.remediate(client, &self.recorder, &facts, vcenters).await;
         }
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
         self.refused.clear();
         for (driver, error) in &done.failed {
             let holds = act::terminating::holds(client, error).await;
-            let rights = error.lacks_a_permission().then(|| CANNOT_WRITE.to_owned());
+            let permission = error.lacks_a_permission().then(|| CANNOT_WRITE.to_owned());
             let held = error.lacks_a_permission_to_grant().then(|| CANNOT_GRANT.to_owned());
-            let more = holds.or(rights).or(held);
+            let more = holds.or(permission).or(held);
             let text = more.map_or_else(
                 || error_chain(error),
                 |more| format!("{}: {more}", error_chain(error)),
             );
-            self.refused.insert(*driver, Refusal { text, firm: error.is_firm() });
+            self.refused.insert(*driver, ApplyFailure { text, firm: error.is_firm() });
         }
         if let Some((driver, error)) = done.failed.into_iter().next() {
             return Err(error).context(ActSnafu { driver });

@@ -30,7 +30,7 @@ pub struct FollowedConfig {
 }
 
 impl FollowedConfig {
-    pub fn of(metadata: &ObjectMeta) -> Self {
+    pub fn new(metadata: &ObjectMeta) -> Self {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         Self { name: text(&metadata.name), uid: text(&metadata.uid) }
     }
@@ -49,7 +49,7 @@ pub struct Candidate {
 
 impl Candidate {
     /// The VDOConfig with this metadata and status. `status` is `None` if it cannot be parsed.
-    pub fn of(metadata: &ObjectMeta, status: Option<&api::VDOConfigStatus>) -> Self {
+    pub fn new(metadata: &ObjectMeta, status: Option<&api::VDOConfigStatus>) -> Self {
         let annotations = metadata.annotations.as_ref();
         let ready = status.and_then(|status| condition::get(&status.conditions, condition::READY));
         let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
@@ -58,7 +58,7 @@ impl Candidate {
             status.findings.iter().any(|finding| finding.code == codes::ELSEWHERE.code)
         });
         Self {
-            id: FollowedConfig::of(metadata),
+            id: FollowedConfig::new(metadata),
             created: metadata.creation_timestamp.clone(),
             confirmed: annotations
                 .and_then(|all| all.get(names::FOLLOW))
@@ -96,7 +96,7 @@ pub fn chosen<'a>(
 ) -> Option<&'a VDOConfig> {
     let candidates: Vec<Candidate> = configs
         .iter()
-        .map(|config| Candidate::of(&config.metadata, config.status.as_ref()))
+        .map(|config| Candidate::new(&config.metadata, config.status.as_ref()))
         .collect();
     choose(&candidates, recorded).map(|place| &configs[place])
 }
@@ -163,7 +163,7 @@ mod tests {
     const NEW: &str = "2026-02-01T00:00:00Z";
 
     #[test]
-    fn the_first_vdoconfig_is_followed_without_a_word() {
+    fn the_first_vdoconfig_is_followed_without_confirmation() {
         assert_eq!(choose(&[candidate("vdo", "1", NEW)], None), Some(0));
         let two = [candidate("b", "2", NEW), candidate("a", "1", OLD)];
         assert_eq!(choose(&two, None), Some(1), "the oldest, as earlier releases did");
@@ -193,9 +193,9 @@ mod tests {
             &now,
         );
         let metadata = ObjectMeta::default();
-        assert!(Candidate::of(&metadata, Some(&status)).passed_over);
+        assert!(Candidate::new(&metadata, Some(&status)).passed_over);
         status.findings.push(codes::ELSEWHERE.found().build());
-        assert!(!Candidate::of(&metadata, Some(&status)).passed_over);
+        assert!(!Candidate::new(&metadata, Some(&status)).passed_over);
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn created_again_under_its_name_it_is_followed_and_another_name_needs_confirmation() {
+    fn a_re_created_vdoconfig_is_followed_and_another_name_needs_confirmation() {
         let recorded = FollowedConfig { name: "vdo".into(), uid: "1".into() };
         let mut other = candidate("other", "2", OLD);
         assert_eq!(choose(&[other.clone()], Some(&recorded)), None);

@@ -72,9 +72,9 @@ pub fn objects_for(allowed: &Allowed) -> Vec<Object> {
 pub fn more_namespaces(deployment: &Deployment) -> BTreeSet<String> {
     let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let variables = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(|c| &c.env).flatten();
-    let said = variables.filter(|variable| variable.name == DRIVER_NAMESPACES);
-    let said = said.filter_map(|variable| variable.value.as_deref());
-    said.flat_map(|value| value.split(',')).filter(|n| !n.is_empty()).map(str::to_owned).collect()
+    let values = variables.filter(|variable| variable.name == DRIVER_NAMESPACES);
+    let values = values.filter_map(|variable| variable.value.as_deref());
+    values.flat_map(|value| value.split(',')).filter(|n| !n.is_empty()).map(str::to_owned).collect()
 }
 
 /// `deploy/install.yaml`.

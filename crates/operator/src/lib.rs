@@ -12,7 +12,7 @@
 //!
 //! - `leadership` elects the pod that writes. `followed` selects the VDOConfig among those in the operator's
 //!   namespace.
-//! - `rights` checks the operator's own permissions first. `allowed_namespaces` lists the namespaces of the
+//! - `permissions` checks the operator's own permissions first. `allowed_namespaces` lists the namespaces of the
 //!   drivers.
 //! - `remediation` makes the allowed repairs. `unreadable` reports a VDOConfig that cannot be parsed.
 //! - `version` determines the Kubernetes version while API servers differ. `probes` contains the checks
@@ -45,11 +45,11 @@ pub mod kinds;
 pub mod leadership;
 pub mod observe;
 pub mod one_shot;
+pub mod permissions;
 pub mod probes;
 pub mod proof;
 pub mod remediation;
 pub mod report;
-pub mod rights;
 pub mod support;
 pub mod unreadable;
 pub mod vcenters;

@@ -13,9 +13,9 @@ use operator::{
     engine::Engine,
     leadership::Leader,
     observe::{self, Timeouts},
+    permissions,
     probes::{LIMIT, Probes},
     report::OperatorMetrics,
-    rights,
 };
 use runtime::{
     build::BuildInfo,
@@ -41,42 +41,43 @@ struct Arguments {
     /// A kubeconfig, instead of the pod's service account.
     #[arg(long, env = "KUBECONFIG")]
     kubeconfig: Option<std::path::PathBuf>,
-    /// The namespace the operator runs in: its records are there, and the objects it follows.
+    /// The namespace of the operator, of its records and of the objects that it follows.
     #[arg(long, env = "VDO_NAMESPACE", default_value = api::NAMESPACE)]
     namespace: String,
-    /// Where /metrics, /livez and /readyz are served.
+    /// The address that serves /metrics, /livez and /readyz.
     #[arg(long, env = "VDO_LISTEN", default_value = "127.0.0.1:8089")]
     listen: SocketAddr,
     /// A unix socket on which `vdo probe` and `vdo log-level` reach this process. With it, only the leader
     /// uses `listen`, as soon as the address is free.
     #[arg(long, env = "VDO_SOCKET", global = true)]
     socket: Option<PathBuf>,
-    /// After how many seconds without progress a round counts as stalled, and /livez fails.
+    /// The number of seconds without progress after which a round counts as stalled and /livez fails.
     #[arg(long, env = "VDO_STALLED_AFTER", hide = true, default_value_t = LIMIT.as_secs())]
     stalled_after: u64,
-    /// How long a new driver release may take to become healthy, in seconds, before the one before it
-    /// is put back.
+    /// The rollout timeout in seconds: VDO rolls back a driver release that does not become healthy within
+    /// this time.
     #[arg(long = "patience", env = "VDO_PATIENCE", default_value_t = 900)]
-    timeouts: u32,
-    /// How many seconds nodes, attachments, claims and an unreachable vCenter have before VDO reports
-    /// them, if that is to be less than the usual grace period of each.
+    rollout_timeout: u32,
+    /// The grace period in seconds before VDO reports nodes, attachments, claims and an unreachable vCenter.
+    /// It only shortens the default grace period of each.
     #[arg(long, env = "VDO_GRACE")]
     grace: Option<u32>,
-    /// For how many seconds no API server may have answered with an older minor of Kubernetes before a
-    /// newer one counts. Less than the upgrade of a control plane takes is too little.
+    /// VDO accepts a newer minor version of Kubernetes after no API server has answered with an older one for
+    /// this many seconds. Set it to no less than the duration of a control plane upgrade.
     #[arg(long, env = "VDO_SETTLED", hide = true, default_value_t = 600)]
     settled: u32,
-    /// How long an instance that vanished is taken to lead, in seconds.
+    /// The lease duration of the leader election in seconds. Another pod can lead this long after a leader
+    /// crashes.
     #[arg(long, env = "VDO_LEASE", default_value_t = 15, value_parser = clap::value_parser!(u32).range(2..))]
     lease: u32,
-    /// Where drivers may be adopted under any name. In `kube-system` and `vmware-system-csi` they are
-    /// adopted under names that VDO knows. `vdoctl deploy --driver-namespace` grants the permissions.
+    /// The namespaces in which VDO adopts drivers under any name. In `kube-system` and `vmware-system-csi` VDO
+    /// adopts drivers only under names that it knows. `vdoctl deploy --driver-namespace` grants the permissions.
     #[arg(long = "driver-namespace", env = operator::install::DRIVER_NAMESPACES, value_delimiter = ',')]
     driver_namespaces: Vec<String>,
-    /// What to log: a level, or levels by module as in `info,vsphere=debug`.
+    /// The log filter: a level, or levels by module as in `info,vsphere=debug`.
     #[arg(long, env = "VDO_LOG", default_value = "info")]
     log: String,
-    /// How a log line looks: `json` or `human`. By default JSON unless on a terminal.
+    /// The format of a log line: `json` or `human`. The default is JSON, except on a terminal.
     #[arg(long, env = "VDO_LOG_FORMAT")]
     log_format: Option<Format>,
     #[command(flatten)]
@@ -86,7 +87,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Where metrics are served.
+    /// The address that serves metrics.
     fn listen(&self) -> SocketAddr {
         self.predecessor.metrics_bind_address.unwrap_or(self.listen)
     }
@@ -95,13 +96,13 @@ impl Arguments {
 /// The arguments in the Deployment of the Go VDO, so that an admin can change only its image.
 #[derive(Debug, clap::Args)]
 struct PredecessorArguments {
-    /// Where /metrics is served, instead of `listen`.
+    /// The address that serves /metrics, instead of `listen`.
     #[arg(long, hide = true, value_parser = address)]
     metrics_bind_address: Option<SocketAddr>,
-    /// Where /healthz and /readyz are served too.
+    /// An additional address that serves /healthz and /readyz.
     #[arg(long, hide = true, value_parser = address)]
     health_probe_bind_address: Option<SocketAddr>,
-    /// There is always an election.
+    /// Ignored: the operator always elects a leader.
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     leader_elect: Option<bool>,
     /// Ignored: `log` sets the log level.
@@ -121,7 +122,7 @@ struct PredecessorArguments {
     zap_devel: Option<bool>,
 }
 
-/// An address as Go programs take it: without a host it is every one.
+/// An address in the form that Go programs accept: without a host it means all interfaces.
 fn address(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
     match text.strip_prefix(':') {
         Some(port) => format!("0.0.0.0:{port}").parse(),
@@ -148,8 +149,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts to serve metrics and probes. In a pod, where probes are asked on the socket, the port is left to
-/// the leader: two pods may share the network of one node, and the metrics are the leader's.
+/// Starts to serve metrics and probes. In a pod, the probes use the socket and only the leader opens the
+/// port: two pods can share the network of one node, and only the leader has metrics.
 async fn serve(
     arguments: &Arguments,
     shown: &ServerState,
@@ -174,7 +175,7 @@ async fn serve(
     Ok(())
 }
 
-/// Serves metrics on the port that was left to the leader.
+/// Serves metrics on the port that only the leader opens.
 async fn serve_as_leader(listen: SocketAddr, shown: ServerState, stop: CancellationToken) {
     let server = Server::bind_when_free(listen).await;
     tracing::info!(listen = %server.address(), "metrics are served");
@@ -197,16 +198,16 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let options =
         ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), ..ClusterOptions::default() };
     let client = kubernetes::client(&options, BUILD).await?;
-    let said = arguments.driver_namespaces.iter().filter(|namespace| !namespace.is_empty());
-    let mut more_namespaces: BTreeSet<String> = said.cloned().collect();
+    let given = arguments.driver_namespaces.iter().filter(|namespace| !namespace.is_empty());
+    let mut more_namespaces: BTreeSet<String> = given.cloned().collect();
     allowed_namespaces::open(more_namespaces.clone());
     // An adopted driver stays in its namespace, with or without the argument. If the operator cannot read the
     // records, it reports the missing permission below.
     let recorded = observe::recorded_namespaces(&client, &arguments.namespace).await;
     more_namespaces.extend(recorded.unwrap_or_default());
-    // Before there is a lease: one that may do nothing must not keep out one that may.
+    // This runs before the election: a pod without permissions must not keep out a pod that has them.
     tokio::select! {
-        () = rights::wait(&client, &arguments.namespace, &more_namespaces, &probes.permissions) => {}
+        () = permissions::wait(&client, &arguments.namespace, &more_namespaces, &probes.permissions) => {}
         () = stop.cancelled() => return Ok(()),
     }
     probes.permissions.pass();
@@ -218,16 +219,16 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         leader = Leader::elected(&client, namespace, terms, &probes, &operator_metrics) => leader?,
         () = stop.cancelled() => return Ok(()),
     };
-    let probes = probes.of_leader();
+    let probes = probes.for_leader();
     if arguments.socket.is_some() {
         tasks.spawn("server", serve_as_leader(arguments.listen(), shown, stop.clone()));
     }
-    // The leader before may have adopted one.
+    // The previous leader can have adopted a driver in another namespace.
     more_namespaces.extend(observe::recorded_namespaces(&client, &arguments.namespace).await?);
     allowed_namespaces::also(more_namespaces);
-    // Losing the lease or being asked to stop: either way every writer ends first.
+    // If this pod loses the lease or must stop, every writer ends first.
     let writing = CancellationToken::new();
-    let rollout = SignedDuration::from_secs(arguments.timeouts.into());
+    let rollout = SignedDuration::from_secs(arguments.rollout_timeout.into());
     let settled = SignedDuration::from_secs(arguments.settled.into());
     let timeouts = Timeouts { rollout, grace: arguments.grace, settled };
     let engine = Engine::start(client, namespace, timeouts, BUILD, operator_metrics).await?;
@@ -253,8 +254,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_go_vdos_deployment_says_is_understood() {
-        let said = [
+    fn the_arguments_of_the_go_vdo_are_understood() {
+        let arguments = [
             "manager",
             "--health-probe-bind-address=:8081",
             "--metrics-bind-address=127.0.0.1:8080",
@@ -262,7 +263,7 @@ mod tests {
             "-v=4",
             "--zap-devel",
         ];
-        let read = Arguments::try_parse_from(said).unwrap().predecessor;
+        let read = Arguments::try_parse_from(arguments).unwrap().predecessor;
         assert_eq!(read.health_probe_bind_address, "0.0.0.0:8081".parse().ok());
         assert_eq!(read.metrics_bind_address, "127.0.0.1:8080".parse().ok());
         assert_eq!(read.leader_elect, Some(true));

@@ -22,8 +22,8 @@ use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::Deserializ
 use plan::{
     ObjectId,
     facts::{
-        ClusterId, DriverWorkload, Facts, Health, InUse, Predecessor, PullSecret, Refusal, Rival,
-        TargetCluster, VcenterConnection,
+        ApplyFailure, ClusterId, DriverWorkload, Facts, Health, InUse, Predecessor, PullSecret,
+        Rival, TargetCluster, VcenterConnection,
     },
     names,
     record::{Record, Records, record_name},
@@ -32,11 +32,9 @@ use plan::{
 pub use self::surroundings::{Surroundings, Timeouts};
 pub(crate) use self::{
     identity::configured_cluster_id,
-    platform::of_api_server as platform_of_api_server,
+    platform::from_api_server as platform_from_api_server,
     surroundings::surroundings,
-    vcenters::{
-        CREDENTIALS_MISSING, CREDENTIALS_UNUSABLE, of as vcenter_facts, wanted as wanted_vcenters,
-    },
+    vcenters::{CREDENTIALS_MISSING, CREDENTIALS_UNUSABLE, connection_inputs, connections},
 };
 use crate::{
     applied::Applied,
@@ -55,16 +53,16 @@ pub async fn observe(
     vcenters: &mut Vcenters,
     catalogs: &mut Catalogs,
     applied: &Applied,
-    refused: &BTreeMap<Driver, Refusal>,
+    refused: &BTreeMap<Driver, ApplyFailure>,
 ) -> Result<Observed, kube::Error> {
     let compatibility = follow_catalog(client, &around.namespace, stores, catalogs).await?;
-    let (wanted, problems) = vcenters::wanted(client, stores, vcenters).await;
-    vcenters.follow(wanted);
-    let all = vcenters::of(stores, vcenters, &problems);
+    let (inputs, problems) = vcenters::connection_inputs(client, stores, vcenters).await;
+    vcenters.follow(inputs);
+    let all = vcenters::connections(stores, vcenters, &problems);
     let unsure = problems.values().any(vcenters::Problem::may_pass);
     let recorded = followed::recorded(client, &around.namespace).await?;
     let (chosen, rivals) = choose(stores, recorded.as_ref());
-    let follow = chosen.as_ref().map(|config| FollowedConfig::of(config.meta()));
+    let follow = chosen.as_ref().map(|config| FollowedConfig::new(config.meta()));
     let observed = Observed {
         facts: None,
         vcenters: all,
@@ -78,7 +76,7 @@ pub async fn observe(
     let config = match &chosen.0 {
         Ok(config) => Arc::new(config.clone()),
         Err(error) => {
-            let unreadable = Some(Spoilt::of(chosen.object_ref(&()), &error.error));
+            let unreadable = Some(Spoilt::new(chosen.object_ref(&()), &error.error));
             return Ok(Observed { unreadable, ..observed });
         }
     };
@@ -89,24 +87,24 @@ pub async fn observe(
         platform: around.platform(stores),
         owns_drivers: around.owns_drivers,
         uid: around.uid.clone(),
-        nodes: nodes::of(stores, vcenters),
+        nodes: nodes::placements(stores, vcenters),
     };
-    let drivers::Found { workloads, mut lookalikes } = drivers::find(stores);
+    let drivers::FoundWorkloads { workloads, mut lookalikes } = drivers::find(stores);
     let (go_vdo, disguised) = stores.go_vdo(&around.namespace, around.pod.as_deref());
     lookalikes.extend(disguised);
     lookalikes.sort();
     let pull_secrets = pull_secrets(client, &around.namespace, &config).await?;
     let (in_use, cluster_id) = in_use(client, &config, &records, &workloads).await?;
-    let told = match cluster_id {
+    let cluster_id = match cluster_id {
         Ok(None) => Ok(unproven(&config, &records, &around.uid)),
-        told => told,
+        cluster_id => cluster_id,
     };
-    let identified = identified(stores, vcenters, &config, &records, told).await;
+    let identified = identified(stores, vcenters, &config, &records, cluster_id).await;
     let own = observed.vcenters.iter();
     let objects = stores.objects(applied);
     let driver_secrets =
-        driver_secrets::of(client, &stores.driver_secrets, &objects, &records).await;
-    let (catalog, catalog_trouble) = catalogs.of(&config);
+        driver_secrets::read_all(client, &stores.driver_secrets, &objects, &records).await;
+    let (catalog, catalog_trouble) = catalogs.in_use_for(&config);
     let facts = Facts {
         now: Timestamp::now(),
         vcenters: own.map(|((_, name), vcenter)| (name.clone(), vcenter.clone())).collect(),
@@ -130,13 +128,13 @@ pub async fn observe(
         records,
         unreadable,
         build: around.build.clone(),
-        timeouts: around.timeouts.rollout,
+        rollout_timeout: around.timeouts.rollout,
         grace: around.timeouts.grace,
         refused: refused.clone(),
         conflicts: applied.conflicts(Timestamp::now()),
         pull_secrets,
         driver_secrets,
-        home: around.namespace.clone(),
+        operator_namespace: around.namespace.clone(),
         allowed_namespaces: crate::allowed_namespaces::all().map(str::to_owned).collect(),
         open_namespaces: crate::allowed_namespaces::opened(),
         started: around.started,
@@ -185,16 +183,18 @@ async fn identified(
     vcenters: &mut Vcenters,
     config: &VDOConfig,
     records: &Records,
-    told: Result<Option<ClusterId>, String>,
+    configured: Result<Option<ClusterId>, String>,
 ) -> Identified {
     let known = |id, foreign_volumes| Identified { id, foreign_volumes, ambiguous: Vec::new() };
-    let Some(storage) = &config.spec.storage_provider else { return known(told, Ok(Vec::new())) };
+    let Some(storage) = &config.spec.storage_provider else {
+        return known(configured, Ok(Vec::new()));
+    };
     let namespace = config.namespace().unwrap_or_default();
     let names = storage.vcenters().into_iter();
     let names: Vec<String> = names.map(|name| format!("{namespace}/{}", name.0)).collect();
-    let told = match told {
+    let configured = match configured {
         Ok(None) if records.csi.cluster_id.is_none() => {
-            match inherited_cluster_id::of(stores, vcenters, config, &names).await {
+            match inherited_cluster_id::find(stores, vcenters, config, &names).await {
                 Ok(ids) if ids.len() > 1 => {
                     return Identified { ambiguous: ids, ..known(Ok(None), Ok(Vec::new())) };
                 }
@@ -205,13 +205,13 @@ async fn identified(
                 Err(why) => return known(Ok(None), Err(why)),
             }
         }
-        told => told,
+        configured => configured,
     };
-    let foreign_volumes = match &told {
-        Ok(Some(id)) => foreign_volumes::of(stores, vcenters, config, &names, &id.id).await,
+    let foreign_volumes = match &configured {
+        Ok(Some(id)) => foreign_volumes::find(stores, vcenters, config, &names, &id.id).await,
         _ => Ok(Vec::new()),
     };
-    known(told, foreign_volumes)
+    known(configured, foreign_volumes)
 }
 
 /// The image pull Secrets that exist in the operator's namespace.
@@ -292,7 +292,7 @@ pub(crate) fn choose(
     };
     let candidates: Vec<Candidate> = configs
         .iter()
-        .map(|config| Candidate::of(config.meta(), status(config).as_ref()))
+        .map(|config| Candidate::new(config.meta(), status(config).as_ref()))
         .collect();
     let chosen = followed::choose(&candidates, recorded).map(|place| configs.remove(place));
     let rivals = configs.iter().map(|rival| Rival {

@@ -49,7 +49,7 @@ pub enum Error {
 }
 
 /// The collected facts and observations.
-pub struct Seen {
+pub struct Observation {
     /// None without a VDOConfig.
     pub facts: Option<Facts>,
     /// By namespace and name of their VsphereCloudConfig.
@@ -60,12 +60,12 @@ pub struct Seen {
 }
 
 /// Looks once. A vCenter that does not answer `within` this time counts as untried.
-pub async fn look(
+pub async fn observe_once(
     client: &Client,
     namespace: &str,
     build: BuildInfo,
     within: Duration,
-) -> Result<Seen, Error> {
+) -> Result<Observation, Error> {
     let end = Instant::now() + within;
     may_read(client, namespace).await?;
     let name = build.to_string();
@@ -104,9 +104,9 @@ pub async fn look(
         if late || (tried && settled) {
             let workloads = observe::workloads(&stores);
             around.platform = around.platform(&stores);
-            vcenters.leave_all().await;
+            vcenters.log_out_all().await;
             let observe::Observed { facts, vcenters, .. } = observed;
-            return Ok(Seen { facts, vcenters, around, workloads });
+            return Ok(Observation { facts, vcenters, around, workloads });
         }
         settled = tried;
     }

@@ -72,7 +72,7 @@ impl Probes {
     }
 
     /// Registers the checks of an instance that leads from now on.
-    pub fn of_leader(&self) -> LeaderProbes {
+    pub fn for_leader(&self) -> LeaderProbes {
         LeaderProbes {
             progress: self.progress.clone(),
             watches: self.ready.register("watches", "the watches have not synced yet"),
@@ -110,7 +110,7 @@ impl Interruptions {
                 let before = interrupted.now.get(watch);
                 let since = before.map_or_else(Instant::now, |(since, _)| *since);
                 interrupted.now.insert(watch.to_owned(), (since, error_chain(error)));
-                interrupted.last.insert(watch.to_owned(), WatchError::of(error));
+                interrupted.last.insert(watch.to_owned(), WatchError::new(error));
             }
             None => drop(interrupted.now.remove(watch)),
         }
@@ -145,7 +145,7 @@ impl Interruptions {
 }
 
 impl WatchError {
-    fn of(error: &watcher::Error) -> Self {
+    fn new(error: &watcher::Error) -> Self {
         use watcher::Error::InitialListFailed;
         let list = match error {
             InitialListFailed(kube::Error::Api(status)) => Some(status.code),
@@ -208,7 +208,7 @@ mod tests {
         probes.permissions.pass();
         probes.lease.pass();
         assert!(ready.pass());
-        let leader = probes.of_leader();
+        let leader = probes.for_leader();
         assert!(!ready.pass(), "it has done nothing yet");
         leader.watches.pass();
         leader.rounds.pass();

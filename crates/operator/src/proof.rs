@@ -14,7 +14,7 @@ use vsphere::{
     inventory::{Cluster, Datastore, Selection},
 };
 
-use crate::vcenters::{Wanted, connect};
+use crate::vcenters::{ConnectionInputs, connect};
 
 /// The timeout for reading the inventory.
 const TIMEOUT: Duration = Duration::from_mins(2);
@@ -35,7 +35,7 @@ pub enum Error {
 
 /// The properties of a verified vCenter.
 #[derive(Clone, Debug)]
-pub struct Proof {
+pub struct VerifiedVcenter {
     /// The vCenter's own description.
     pub about: AboutInfo,
     /// The inventory paths of the datacenters without the leading slash. For a datacenter outside of a
@@ -60,15 +60,18 @@ pub struct Store {
 }
 
 /// Verifies a vCenter with one login, and logs out at the end.
-pub async fn prove(wanted: &Wanted, build: BuildInfo) -> Result<Proof, Error> {
-    let Wanted { spec, ca_bundle, credential, .. } = wanted;
+pub async fn prove(inputs: &ConnectionInputs, build: BuildInfo) -> Result<VerifiedVcenter, Error> {
+    let ConnectionInputs { spec, ca_bundle, credential, .. } = inputs;
     let client = connect(spec, ca_bundle.as_ref(), credential, build).await?;
-    let proof = look(&client, wanted).await;
+    let proof = read(&client, inputs).await;
     client.shut_down().await;
     proof
 }
 
-async fn look(client: &vsphere::Client, wanted: &Wanted) -> Result<Proof, Error> {
+async fn read(
+    client: &vsphere::Client,
+    inputs: &ConnectionInputs,
+) -> Result<VerifiedVcenter, Error> {
     // Reads all datacenters, not only the named ones, so that the error can list the existing ones.
     let selection = Selection::new()
         .datacenter_folders()
@@ -93,7 +96,7 @@ async fn look(client: &vsphere::Client, wanted: &Wanted) -> Result<Proof, Error>
         stores.sort_by(|a, b| a.name.cmp(&b.name));
         (datacenters, view.clusters().len(), stores, places)
     };
-    for name in wanted.spec.datacenter_names() {
+    for name in inputs.spec.datacenter_names() {
         let plain = name.trim_start_matches('/');
         let found = |path: &String| path == plain || path.rsplit('/').next() == Some(plain);
         if !datacenters.iter().any(found) {
@@ -104,7 +107,7 @@ async fn look(client: &vsphere::Client, wanted: &Wanted) -> Result<Proof, Error>
     let about = client.about().map_err(Arc::new)?;
     // Tags are optional: a user who lacks the privilege to read them can continue.
     let categories = zones(client, &places).await.unwrap_or_default();
-    Ok(Proof { about, datacenters, clusters, datastores, categories })
+    Ok(VerifiedVcenter { about, datacenters, clusters, datastores, categories })
 }
 
 fn store(datastore: &Datastore) -> Store {
@@ -136,11 +139,11 @@ async fn zones(
 
 /// Collects everything that a connection to a vCenter needs. The user's objects describe the vCenter, and
 /// some of them may not be in the cluster yet. The error is a sentence about the missing part.
-pub async fn wanted(
+pub async fn connection_inputs(
     client: Option<&kube::Client>,
     objects: &[Object],
     vcenter: &api::VsphereCloudConfig,
-) -> Result<Wanted, String> {
+) -> Result<ConnectionInputs, String> {
     let name = vcenter.spec.credentials.0.as_str();
     let data = find(client, objects, "Secret", api::CREDENTIALS_NAMESPACE, name).await?;
     let data = data.ok_or_else(|| {
@@ -153,7 +156,7 @@ pub async fn wanted(
         Credentials::read(&data).and_then(|all| all.for_server(&vcenter.spec.vc_ip.0).cloned());
     let credential = read.map_err(|error| format!("Secret {name}: {error}"))?;
     let ca_bundle = bundle(client, objects, vcenter).await?;
-    Ok(Wanted {
+    Ok(ConnectionInputs {
         spec: vcenter.spec.clone(),
         ca_bundle,
         credential,
@@ -169,14 +172,14 @@ async fn bundle(
     vcenter: &api::VsphereCloudConfig,
 ) -> Result<Option<String>, String> {
     let Some(bundle) = &vcenter.spec.ca_bundle else { return Ok(None) };
-    let home = vcenter.metadata.namespace.as_deref().unwrap_or(api::NAMESPACE);
+    let namespace = vcenter.metadata.namespace.as_deref().unwrap_or(api::NAMESPACE);
     let named = [("ConfigMap", &bundle.config_map), ("Secret", &bundle.secret)];
     let mut named = named.into_iter().filter_map(|(kind, of)| Some((kind, of.as_ref()?)));
     if let Some((kind, of)) = named.next() {
-        let data = find(client, objects, kind, home, &of.name.0).await?.unwrap_or_default();
+        let data = find(client, objects, kind, namespace, &of.name.0).await?.unwrap_or_default();
         let text = data.get(of.key()).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
         let missing =
-            || format!("spec.caBundle: {kind} {home}/{} has no key {}", of.name.0, of.key());
+            || format!("spec.caBundle: {kind} {namespace}/{} has no key {}", of.name.0, of.key());
         return text.map(Some).ok_or_else(missing);
     }
     Ok(bundle.inline.clone())

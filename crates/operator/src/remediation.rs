@@ -34,7 +34,7 @@ use snafu::{OptionExt, ResultExt, Snafu};
 
 pub(crate) use self::remediator::key;
 pub use self::{
-    history::{Entry, History},
+    history::{History, RecordedRepair},
     remediator::Remediator,
 };
 use crate::webhook_certificates;
@@ -44,31 +44,31 @@ use crate::webhook_certificates;
 #[snafu(visibility(pub(crate)))]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
-    #[snafu(display("the API server did not take it"))]
+    #[snafu(display("the API server rejected the change"))]
     Kubernetes {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    #[snafu(display("the vCenter did not take it"))]
+    #[snafu(display("vCenter rejected the change"))]
     Vcenter {
         #[snafu(source(from(vsphere::Error, Box::new)))]
         source: Box<vsphere::Error>,
     },
     #[snafu(display("the vCenter {vcenter} is not connected"))]
     Unreachable { vcenter: String },
-    #[snafu(display("{object} is not as it was any more: {what}. Look again"))]
+    #[snafu(display("{object} changed after the check: {what}. Check again"))]
     Changed { object: String, what: String },
     #[snafu(display(
-        "{volume} is attached to {node}, and would be detached under the entry: move its pods away first"
+        "{volume} is attached to {node} under this entry: move its pods to another node first"
     ))]
     Attached { node: String, volume: String },
     #[snafu(display("{reason}"))]
     Refused { reason: String },
     #[snafu(display(
-        "{object} is VDO's own and kept as its release has it: `vdoctl plan` shows whether another fits"
+        "VDO manages {object} and keeps it as in its release: `vdoctl plan` shows whether another fits"
     ))]
     Ours { object: String },
-    #[snafu(display("what was before could not be kept, so nothing was changed"))]
+    #[snafu(display("the previous state could not be recorded, so nothing was changed"))]
     Keep {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
@@ -79,23 +79,23 @@ pub enum Error {
     NoRecord { id: String, map: &'static str },
     #[snafu(display("{id} cannot be undone"))]
     NothingToUndo { id: String },
-    #[snafu(display("no new certificate could be made"))]
+    #[snafu(display("no new certificate could be created"))]
     Certificate { source: webhook_certificates::Error },
 }
 
 /// The clients that repairs are made with.
-pub struct Hands {
+pub struct RepairClients {
     pub cluster: Client,
     /// The operator's namespace, where VDO records the previous state. Without one, VDO records nothing and
     /// can roll back nothing.
-    pub home: Option<String>,
+    pub namespace: Option<String>,
     /// Sessions with vCenters, by the name of their VsphereCloudConfig.
     pub vcenters: BTreeMap<String, vsphere::Client>,
 }
 
 /// Lists the possible repairs, of one code or of all. Changes nothing.
 pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
-    let examination = Examination::of(facts);
+    let examination = Examination::run(facts);
     let mut proposals = health::repair::propose(&examination, &Remediation::default());
     proposals.retain(|proposal| code.is_none_or(|code| proposal.code == code));
     proposals
@@ -107,38 +107,38 @@ pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
 /// Fails if VDO does not make this kind of repair, if its preconditions no longer hold, or if the API server
 /// or vCenter refuses it. Nothing has changed then, with one exception: a webhook can already trust a
 /// certificate that does not exist yet.
-pub async fn carry_out(hands: &Hands, proposal: &Proposal) -> Result<(), Error> {
+pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(), Error> {
     if let Some(reason) = &proposal.refused {
         return RefusedSnafu { reason }.fail();
     }
-    let history = History::of(hands);
+    let history = History::new(clients);
     let keep = async |before: Value| history.keep(proposal, before).await;
     let made = match &proposal.repair {
         Repair::SetDiskUuid { vcenter, vm, .. } => {
             keep(Value::Null).await?;
-            vm::show_disk_uuids(hands, vcenter, vm, true).await
+            vm::show_disk_uuids(clients, vcenter, vm, true).await
         }
         Repair::TaintNode { node } => {
             keep(Value::Null).await?;
-            node::taint(&hands.cluster, node).await
+            node::taint(&clients.cluster, node).await
         }
         Repair::RemoveCsiEntry { node, id, namespace } => {
-            let entry = node::stale_entry(&hands.cluster, node, id).await?;
+            let entry = node::stale_entry(&clients.cluster, node, id).await?;
             keep(entry).await?;
-            node::remove_entry(&hands.cluster, node, id).await?;
-            node::restart_driver(&hands.cluster, node, namespace).await
+            node::remove_entry(&clients.cluster, node, id).await?;
+            node::restart_driver(&clients.cluster, node, namespace).await
         }
         Repair::ReplaceImages { namespace, workload, images } => {
             keep(Value::Null).await?;
-            workload::replace(&hands.cluster, namespace, workload, images).await
+            workload::replace(&clients.cluster, namespace, workload, images).await
         }
         Repair::RenewWebhookCertificate { webhook, namespace, secret } => {
             keep(Value::Null).await?;
-            webhook::renew(&hands.cluster, webhook, namespace, secret).await
+            webhook::renew(&clients.cluster, webhook, namespace, secret).await
         }
         Repair::SetFeatures { namespace, features } => {
             keep(Value::Null).await?;
-            features::add(&hands.cluster, namespace, features).await
+            features::add(&clients.cluster, namespace, features).await
         }
         // `health::repair` always refuses this proposal.
         Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no permissions" }.fail(),
@@ -156,8 +156,8 @@ pub async fn carry_out(hands: &Hands, proposal: &Proposal) -> Result<(), Error> 
 ///
 /// # Errors
 /// Fails if the record cannot be read.
-pub async fn made(hands: &Hands) -> Result<BTreeMap<String, Entry>, Error> {
-    History::of(hands).read().await.context(KubernetesSnafu)
+pub async fn made(clients: &RepairClients) -> Result<BTreeMap<String, RecordedRepair>, Error> {
+    History::new(clients).read().await.context(KubernetesSnafu)
 }
 
 /// Rolls back a recorded repair. Objects that somebody else changed since then stay as they are.
@@ -165,14 +165,14 @@ pub async fn made(hands: &Hands) -> Result<BTreeMap<String, Entry>, Error> {
 /// # Errors
 /// Fails if there is no such record, if there is nothing to roll back, or if the API server or vCenter
 /// refuses the change.
-pub async fn undo(hands: &Hands, id: &str) -> Result<(), Error> {
-    let history = History::of(hands);
+pub async fn undo(clients: &RepairClients, id: &str) -> Result<(), Error> {
+    let history = History::new(clients);
     let entries = history.read().await.context(KubernetesSnafu)?;
     let entry = entries.get(id).context(NoRecordSnafu { id, map: plan::names::REPAIRS })?.clone();
-    let cluster = &hands.cluster;
+    let cluster = &clients.cluster;
     match &entry.repair {
         Repair::SetDiskUuid { vcenter, vm, .. } => {
-            vm::show_disk_uuids(hands, vcenter, vm, false).await?;
+            vm::show_disk_uuids(clients, vcenter, vm, false).await?;
         }
         Repair::TaintNode { node } => node::untaint(cluster, node).await?,
         Repair::ReplaceImages { namespace, workload, images } => {

@@ -2,10 +2,10 @@
 
 mod compatibility;
 mod deletion_outcome;
-mod elsewhere;
 mod list;
 mod metrics;
 mod olm;
+mod other_namespaces;
 mod rivals;
 mod vcenter;
 
@@ -25,9 +25,9 @@ use serde_json::json;
 pub use self::{
     compatibility::report as catalog,
     deletion_outcome::{Followed, deletion_outcome},
-    elsewhere::report as elsewhere,
     metrics::OperatorMetrics,
     olm::Olm,
+    other_namespaces::report as other_namespaces,
     rivals::{report as rivals, unconfirmed},
     vcenter::report as vcenters,
 };
@@ -112,11 +112,11 @@ fn findings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<
     let known = |status: &api::VDOConfigStatus, code: &str| {
         status.findings.iter().any(|finding| finding.code == code)
     };
-    let mut told = std::collections::BTreeSet::new();
+    let mut reported = std::collections::BTreeSet::new();
     let mut events = Vec::new();
     let quiet = |finding: &api::Finding| finding.severity == api::Severity::Info;
     for finding in after.findings.iter().filter(|finding| !quiet(finding)) {
-        if known(before, &finding.code) || !told.insert(finding.code.as_str()) {
+        if known(before, &finding.code) || !reported.insert(finding.code.as_str()) {
             continue;
         }
         let seen = finding.seen.as_deref().unwrap_or_default();
@@ -129,7 +129,7 @@ fn findings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<
         });
     }
     for finding in before.findings.iter().filter(|finding| !quiet(finding)) {
-        if known(after, &finding.code) || !told.insert(finding.code.as_str()) {
+        if known(after, &finding.code) || !reported.insert(finding.code.as_str()) {
             continue;
         }
         events.push(Event {

@@ -26,7 +26,7 @@ const AT_ONCE: usize = 16;
 
 /// A file of the support bundle.
 #[derive(Clone, Debug)]
-pub struct File {
+pub struct BundleFile {
     /// Its path in the archive.
     pub path: String,
     pub text: String,
@@ -36,7 +36,7 @@ pub struct File {
 
 /// Collects all files, redacted. A file that cannot be read contains the reason instead, and the others
 /// follow.
-pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
+pub async fn collect(client: &Client, namespace: &str) -> Vec<BundleFile> {
     let mut allowed_namespaces: BTreeSet<&str> = crate::allowed_namespaces::all().collect();
     allowed_namespaces.insert(namespace);
     let mut files = Vec::new();
@@ -45,13 +45,13 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
         let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
         files.push(list(client, &resource, None).await);
     }
-    for home in &allowed_namespaces {
+    for namespace in &allowed_namespaces {
         for (group, kind, plural) in NAMESPACED_KINDS {
             let gvk = GroupVersionKind::gvk(group.0, group.1, kind);
             let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
-            files.push(list(client, &resource, Some(home)).await);
+            files.push(list(client, &resource, Some(namespace)).await);
         }
-        files.extend(logs(client, home).await);
+        files.extend(logs(client, namespace).await);
     }
     // The configuration of a driver can point to credentials in another namespace.
     let settings = files.iter().filter(|file| file.path.ends_with("/configmaps.json"));
@@ -122,7 +122,7 @@ const NAMESPACED_KINDS: [(Group, &str, &str); 6] = [
     (("coordination.k8s.io", "v1"), "Lease", "leases"),
 ];
 
-async fn list(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> File {
+async fn list(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> BundleFile {
     let (api, folder) = match namespace {
         Some(namespace) => (
             Api::<DynamicObject>::namespaced_with(client.clone(), namespace, resource),
@@ -135,12 +135,12 @@ async fn list(client: &Client, resource: &ApiResource, namespace: Option<&str>) 
         Ok(list) => {
             let items: Vec<Value> = list.items.into_iter().map(harmless).collect();
             let text = serde_json::to_string_pretty(&items).unwrap_or_default();
-            File { path, text, unreadable: false }
+            BundleFile { path, text, unreadable: false }
         }
         Err(error) => {
             let absent = matches!(&error, kube::Error::Api(status) if status.code == 404);
             let text = json!({"unreadable": error.to_string()}).to_string();
-            File { path, text, unreadable: !absent }
+            BundleFile { path, text, unreadable: !absent }
         }
     }
 }
@@ -190,7 +190,7 @@ fn blank(value: &mut Value) {
     }
 }
 
-async fn logs(client: &Client, namespace: &str) -> Vec<File> {
+async fn logs(client: &Client, namespace: &str) -> Vec<BundleFile> {
     let api = Api::<Pod>::namespaced(client.clone(), namespace);
     let Ok(pods) = api.list(&ListParams::default()).await else { return Vec::new() };
     let mut wanted = Vec::new();
@@ -206,7 +206,7 @@ async fn logs(client: &Client, namespace: &str) -> Vec<File> {
         let (text, unreadable) = log(api, &pod, &container, previous).await?;
         let which = if previous { ".previous" } else { "" };
         let path = format!("namespaces/{namespace}/logs/{pod}/{container}{which}.log");
-        Some(File { path, text, unreadable })
+        Some(BundleFile { path, text, unreadable })
     });
     read.buffered(AT_ONCE).filter_map(async |file| file).collect().await
 }
@@ -246,7 +246,7 @@ fn is_ours(pod: &Pod, namespace: &str) -> bool {
 struct Secrets {
     /// Whether VDO could read all of them.
     all_known: bool,
-    listing: File,
+    listing: BundleFile,
     values: SecretValues,
 }
 
@@ -254,12 +254,12 @@ struct Secrets {
 async fn secrets(client: &Client, allowed_namespaces: &BTreeSet<&str>) -> Secrets {
     let mut listing: BTreeMap<String, Value> = BTreeMap::new();
     let (mut hidden, mut all_known, mut unreadable) = (Vec::new(), true, true);
-    for home in allowed_namespaces {
-        let api = Api::<Secret>::namespaced(client.clone(), home);
+    for namespace in allowed_namespaces {
+        let api = Api::<Secret>::namespaced(client.clone(), namespace);
         match api.list(&ListParams::default()).await {
             Err(error) => {
                 all_known = false;
-                listing.insert((*home).to_owned(), json!({"unreadable": error.to_string()}));
+                listing.insert((*namespace).to_owned(), json!({"unreadable": error.to_string()}));
             }
             Ok(list) => {
                 unreadable = false;
@@ -267,14 +267,14 @@ async fn secrets(client: &Client, allowed_namespaces: &BTreeSet<&str>) -> Secret
                     let data = secret.data.clone().unwrap_or_default();
                     let keys: Vec<&String> = data.keys().collect();
                     let described = json!({"type": secret.type_, "keys": keys});
-                    listing.insert(format!("{home}/{}", secret.name_any()), described);
+                    listing.insert(format!("{namespace}/{}", secret.name_any()), described);
                     hidden.extend(data.into_iter().map(|(key, v)| SecretValue { key, value: v.0 }));
                 }
             }
         }
     }
     let text = serde_json::to_string_pretty(&listing).unwrap_or_default();
-    let listing = File { path: "secrets-by-name.json".into(), text, unreadable };
+    let listing = BundleFile { path: "secrets-by-name.json".into(), text, unreadable };
     Secrets { all_known, listing, values: SecretValues::new(hidden) }
 }
 
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_say_they_are_secret_are_emptied() {
+    fn fields_with_secret_names_are_emptied() {
         let mut value = json!({
             "env": [{"name": "VC_PASSWORD", "value": "geheim"}, {"name": "MODE", "value": "x"}],
             "spec": {"credentials": "vcenter-a", "bearerToken": "abc"},
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_secret_holds_is_found_in_texts_arguments_and_variables() {
+    fn passwords_outside_secrets_are_found_in_texts_arguments_and_variables() {
         let mut value = json!({
             "data": {
                 "vsphere.conf": "[Global]\nuser = \"u\"\npassword = \"hand-made-1\"\nport = \"443\"\n",
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_may_hold_free_text_is_left_out_where_secrets_are_not_known() {
+    fn files_with_free_text_are_omitted_while_secrets_are_unknown() {
         for plural in ["configmaps", "events", "pods", "deployments", "daemonsets"] {
             assert!(is_free_text(&format!("namespaces/kube-system/{plural}.json")), "{plural}");
         }

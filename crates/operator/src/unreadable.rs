@@ -17,7 +17,7 @@ pub struct Spoilt {
 }
 
 impl Spoilt {
-    pub fn of(object: ObjectReference, error: &str) -> Self {
+    pub fn new(object: ObjectReference, error: &str) -> Self {
         Self { object: Box::new(object), error: error.to_owned() }
     }
 }
@@ -28,7 +28,7 @@ pub struct Unreadable(Option<Spoilt>);
 
 impl Unreadable {
     /// Publishes an event, if the error is new.
-    pub async fn tell(&mut self, client: &Client, recorder: &Recorder, now: Option<&Spoilt>) {
+    pub async fn report(&mut self, client: &Client, recorder: &Recorder, now: Option<&Spoilt>) {
         if self.0.as_ref() == now {
             return;
         }
@@ -58,8 +58,8 @@ impl Unreadable {
 /// The field that cannot be parsed, and the reason.
 async fn field(client: &Client, object: &ObjectReference) -> Option<String> {
     let resource = ApiResource::erase::<VDOConfig>(&());
-    let home = object.namespace.as_deref().unwrap_or_default();
-    let configs = Api::<DynamicObject>::namespaced_with(client.clone(), home, &resource);
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    let configs = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
     let found = configs.get(object.name.as_deref()?).await.ok()?;
     let raw = serde_json::to_value(&found).ok()?;
     misfit(raw)
@@ -86,7 +86,7 @@ mod tests {
             })
         };
         assert_eq!(misfit(config(json!("3.7.0"))), None);
-        let said = misfit(config(json!({"major": 3}))).unwrap();
-        assert!(said.starts_with("spec.storageProvider.version: "), "{said}");
+        let text = misfit(config(json!({"major": 3}))).unwrap();
+        assert!(text.starts_with("spec.storageProvider.version: "), "{text}");
     }
 }

@@ -26,7 +26,7 @@ use vsphere::{
     inventory::{Datastore, Event, Inventory, Lookup, Object, Status},
 };
 
-use self::pace::Answer;
+use self::pace::CnsAnswer;
 use crate::audit::{self, Audit, Question, Sights};
 
 /// The pause after an audit before changes lead to another one.
@@ -39,7 +39,7 @@ const AUDIT_SETTLES: Duration = Duration::from_millis(500);
 
 /// The inputs of a connection. Equal inputs lead to the same connection.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct ConnectionInputs {
     pub spec: VsphereCloudConfigSpec,
     /// The CA certificates to trust, if the spec names a bundle.
     pub ca_bundle: Option<String>,
@@ -53,7 +53,7 @@ pub struct Wanted {
     pub refused: Option<LoginRefusal>,
 }
 
-impl PartialEq for Wanted {
+impl PartialEq for ConnectionInputs {
     fn eq(&self, other: &Self) -> bool {
         let same_credential = self.version == other.version;
         same_credential && self.spec == other.spec && self.ca_bundle == other.ca_bundle
@@ -62,7 +62,7 @@ impl PartialEq for Wanted {
 
 /// The current state of a vCenter.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct ConnectionState {
     /// The result of the last attempt.
     pub state: VcenterState,
     /// The time of the last change of `state`.
@@ -96,19 +96,19 @@ pub struct Touches {
 pub struct Vcenters {
     build: BuildInfo,
     calls: Arc<dyn CallObserver>,
-    connections: BTreeMap<String, Connection>,
+    connections: BTreeMap<String, PooledConnection>,
     /// Notifies of any change to any vCenter.
     changed: Arc<watch::Sender<()>>,
     /// The last answer of CNS about the owners of the volumes under a cluster id.
-    pub(crate) asked: Option<Answer>,
+    pub(crate) asked: Option<CnsAnswer>,
     /// The last answer of CNS about the cluster id that the volumes were created under.
-    pub(crate) inherited: Option<Answer>,
+    pub(crate) inherited: Option<CnsAnswer>,
 }
 
 #[derive(Debug)]
-struct Connection {
-    wanted: Wanted,
-    known: watch::Sender<Known>,
+struct PooledConnection {
+    inputs: ConnectionInputs,
+    known: watch::Sender<ConnectionState>,
     touches: Arc<Mutex<Touches>>,
     question: watch::Sender<Option<Question>>,
     _task: JoinSet<()>,
@@ -125,22 +125,22 @@ impl Vcenters {
     }
 
     /// Opens the desired connections that are missing, and closes those that are no longer desired.
-    pub fn follow(&mut self, wanted: BTreeMap<String, Wanted>) {
-        self.connections.retain(|name, _| wanted.contains_key(name));
-        for (name, wanted) in wanted {
+    pub fn follow(&mut self, inputs: BTreeMap<String, ConnectionInputs>) {
+        self.connections.retain(|name, _| inputs.contains_key(name));
+        for (name, inputs) in inputs {
             let before = self.connections.get_mut(&name);
-            let same = |connection: &&mut Connection| {
-                connection.wanted == wanted && !connection.is_to_try_again(&wanted)
+            let same = |connection: &&mut PooledConnection| {
+                connection.inputs == inputs && !connection.is_to_try_again(&inputs)
             };
             if let Some(same) = before.filter(same) {
-                same.wanted.revision = wanted.revision;
+                same.inputs.revision = inputs.revision;
                 continue;
             }
             let before = self.connections.get(&name);
-            let refused = wanted.refused.or_else(|| before?.refused_like(&wanted));
+            let refused = inputs.refused.or_else(|| before?.refused_like(&inputs));
             // The drivers keep the previously proven credential until vCenter accepts the new one.
             let proven = before.and_then(|connection| connection.known.borrow().proven.clone());
-            let known = watch::Sender::new(Known {
+            let known = watch::Sender::new(ConnectionState {
                 state: VcenterState::Untried,
                 since: Timestamp::now(),
                 proven,
@@ -152,8 +152,8 @@ impl Vcenters {
             });
             let touches = Arc::new(Mutex::new(Touches::default()));
             let question = watch::Sender::new(None);
-            let told = Told {
-                wanted: wanted.clone(),
+            let reporter = ConnectionReporter {
+                inputs: inputs.clone(),
                 known: known.clone(),
                 touches: touches.clone(),
                 question: question.subscribe(),
@@ -161,17 +161,17 @@ impl Vcenters {
             };
             let mut task = JoinSet::new();
             match refused {
-                Some(reason) => told.failed(&Arc::new(refusal::error(&wanted, reason)), None),
+                Some(reason) => reporter.failed(&Arc::new(refusal::error(&inputs, reason)), None),
                 None => {
-                    task.spawn(keep(told, self.build, self.calls.clone()));
+                    task.spawn(stay_connected(reporter, self.build, self.calls.clone()));
                 }
             }
-            let connection = Connection { wanted, known, touches, question, _task: task };
+            let connection = PooledConnection { inputs, known, touches, question, _task: task };
             self.connections.insert(name, connection);
         }
     }
 
-    pub fn known(&self, name: &str) -> Option<Known> {
+    pub fn known(&self, name: &str) -> Option<ConnectionState> {
         self.connections.get(name).map(|connection| connection.known.borrow().clone())
     }
 
@@ -180,7 +180,7 @@ impl Vcenters {
         let connection = self.connections.get(name)?;
         let reason = connection.refused()?;
         let (address, secret) =
-            (connection.wanted.spec.vc_ip.0.clone(), connection.wanted.revision.clone());
+            (connection.inputs.spec.vc_ip.0.clone(), connection.inputs.revision.clone());
         Some(RefusedLogin { address, secret, reason: format!("{reason:?}") })
     }
 
@@ -204,8 +204,8 @@ impl Vcenters {
     }
 
     /// The inputs of a connection.
-    pub fn wanted(&self, name: &str) -> Option<&Wanted> {
-        self.connections.get(name).map(|connection| &connection.wanted)
+    pub fn inputs(&self, name: &str) -> Option<&ConnectionInputs> {
+        self.connections.get(name).map(|connection| &connection.inputs)
     }
 
     /// Finds the vCenters that have a VM with this BIOS uuid.
@@ -238,17 +238,18 @@ impl Vcenters {
 
     /// Whether VDO has tried each vCenter.
     pub fn all_tried(&self) -> bool {
-        let untried = |c: &Connection| matches!(c.known.borrow().state, VcenterState::Untried);
+        let untried =
+            |c: &PooledConnection| matches!(c.known.borrow().state, VcenterState::Untried);
         !self.connections.values().any(untried)
     }
 
     /// Ends all sessions.
-    pub fn forget_all(&mut self) {
+    pub fn disconnect_all(&mut self) {
         self.connections.clear();
     }
 
     /// Ends all sessions, and waits for the logouts. For a process that exits next.
-    pub async fn leave_all(&mut self) {
+    pub async fn log_out_all(&mut self) {
         let clients = self.connections.values().filter_map(|c| c.known.borrow().client.clone());
         let clients: Vec<Client> = clients.collect();
         self.connections.clear();
@@ -256,37 +257,37 @@ impl Vcenters {
     }
 }
 
-impl Connection {
+impl PooledConnection {
     fn refused(&self) -> Option<LoginRefusal> {
-        self.known.borrow().error.as_deref().and_then(refusal::of)
+        self.known.borrow().error.as_deref().and_then(refusal::remembered)
     }
 
     /// The reason why vCenter refused this credential at this address, even if other inputs have changed.
-    fn refused_like(&self, wanted: &Wanted) -> Option<LoginRefusal> {
-        let (was, is) = (&self.wanted, wanted);
+    fn refused_like(&self, inputs: &ConnectionInputs) -> Option<LoginRefusal> {
+        let (was, is) = (&self.inputs, inputs);
         let same = was.version == is.version && was.spec.vc_ip == is.spec.vc_ip;
         self.refused().filter(|_| same && was.revision == is.revision)
     }
 
     /// Whether somebody wrote the refused Secret again, even unchanged: vCenter can accept it by now.
-    fn is_to_try_again(&self, wanted: &Wanted) -> bool {
-        self.wanted.revision != wanted.revision && self.refused().is_some()
+    fn is_to_try_again(&self, inputs: &ConnectionInputs) -> bool {
+        self.inputs.revision != inputs.revision && self.refused().is_some()
     }
 }
 
 /// Reports the observations of a connection.
-struct Told {
-    wanted: Wanted,
-    known: watch::Sender<Known>,
+struct ConnectionReporter {
+    inputs: ConnectionInputs,
+    known: watch::Sender<ConnectionState>,
     touches: Arc<Mutex<Touches>>,
     question: watch::Receiver<Option<Question>>,
     changed: Arc<watch::Sender<()>>,
 }
 
-impl Told {
+impl ConnectionReporter {
     /// Records that vCenter accepted the login.
     fn accepted(&self) {
-        let proven = (self.wanted.credential.clone(), self.wanted.version.clone());
+        let proven = (self.inputs.credential.clone(), self.inputs.version.clone());
         self.known.send_modify(|now| {
             now.proven = Some(proven);
             now.accepted = true;
@@ -296,7 +297,7 @@ impl Told {
 
     /// Records a verified vCenter.
     fn verified(&self, state: VcenterState, client: &Client, inventory: &Inventory) {
-        self.tell(state, |now| {
+        self.report(state, |now| {
             now.inventory = Some(inventory.clone());
             now.client = Some(client.clone());
             now.error = None;
@@ -305,14 +306,14 @@ impl Told {
 
     /// Records a failure. The known inventory can be kept for a while.
     fn failed(&self, error: &Arc<vsphere::Error>, inventory: Option<&Inventory>) {
-        self.tell(failure(error), |now| {
+        self.report(failure(error), |now| {
             now.inventory = inventory.cloned();
             now.error = Some(error.clone());
             now.accepted &= !matches!(**error, vsphere::Error::LoginRefused { .. });
         });
     }
 
-    fn tell(&self, state: VcenterState, change: impl FnOnce(&mut Known)) {
+    fn report(&self, state: VcenterState, change: impl FnOnce(&mut ConnectionState)) {
         self.known.send_modify(|now| {
             if std::mem::discriminant(&now.state) != std::mem::discriminant(&state) {
                 now.since = Timestamp::now();
@@ -337,21 +338,25 @@ fn lock(touches: &Mutex<Touches>) -> std::sync::MutexGuard<'_, Touches> {
 }
 
 /// Connects, and stays connected until dropped.
-async fn keep(told: Told, build: BuildInfo, calls: Arc<dyn CallObserver>) {
+async fn stay_connected(
+    reporter: ConnectionReporter,
+    build: BuildInfo,
+    calls: Arc<dyn CallObserver>,
+) {
     let backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(2));
-    let wanted = &told.wanted;
+    let inputs = &reporter.inputs;
     loop {
-        let bundle = wanted.ca_bundle.as_ref();
-        let client = builder(&wanted.spec, bundle, &wanted.credential, build);
+        let bundle = inputs.ca_bundle.as_ref();
+        let client = builder(&inputs.spec, bundle, &inputs.credential, build);
         let failed = match client.observer(calls.clone()).connect().await {
             Ok(client) => {
-                told.accepted();
-                stay(&client, &told, &backoff).await
+                reporter.accepted();
+                follow_session(&client, &reporter, &backoff).await
             }
             Err(error) => Arc::new(error),
         };
-        told.failed(&failed, None);
-        tracing::warn!(vcenter = %wanted.spec.vc_ip, error = failed.error_chain(), "vCenter not verified");
+        reporter.failed(&failed, None);
+        tracing::warn!(vcenter = %inputs.spec.vc_ip, error = failed.error_chain(), "vCenter not verified");
         if may_log_in(&failed) {
             return std::future::pending().await;
         }
@@ -373,13 +378,17 @@ fn may_log_in(failed: &vsphere::Error) -> bool {
 
 /// Follows the inventory on one session, through every failure except a refused login. The user's permissions
 /// change, datacenters come and go, and none of that needs another session.
-async fn stay(client: &Client, told: &Told, backoff: &Backoff<()>) -> Arc<vsphere::Error> {
+async fn follow_session(
+    client: &Client,
+    reporter: &ConnectionReporter,
+    backoff: &Backoff<()>,
+) -> Arc<vsphere::Error> {
     loop {
-        if let Err(failed) = follow(client, told).await {
+        if let Err(failed) = follow_inventory(client, reporter).await {
             if matches!(*failed, vsphere::Error::LoginRefused { .. }) {
                 return failed;
             }
-            told.failed(&failed, None);
+            reporter.failed(&failed, None);
         }
         tokio::time::sleep(backoff.failed(())).await;
     }
@@ -419,8 +428,11 @@ fn builder(
 }
 
 /// Watches the inventory and reports its changes. Alongside, it audits everything that cannot be watched.
-async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>> {
-    let selection = audit::selection().in_datacenters(told.wanted.spec.datacenter_names());
+async fn follow_inventory(
+    client: &Client,
+    reporter: &ConnectionReporter,
+) -> Result<(), Arc<vsphere::Error>> {
+    let selection = audit::selection().in_datacenters(reporter.inputs.spec.datacenter_names());
     let watch = client.watch(selection);
     let inventory = watch.inventory().clone();
     let mut events = inventory.events();
@@ -433,17 +445,17 @@ async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>>
         instance_uuid: about.instance_uuid.unwrap_or_default(),
         product: about.full_name.clone(),
     };
-    told.touch(|touches| touches.everything = true);
-    told.verified(verified.clone(), client, &inventory);
-    let seeing = async {
+    reporter.touch(|touches| touches.everything = true);
+    reporter.verified(verified.clone(), client, &inventory);
+    let watching = async {
         while let Some(event) = events.next().await {
             match inventory.status() {
                 Status::Unreachable(error) if !error.is_transient() => return Err(error),
-                Status::Unreachable(error) => told.failed(&error, Some(&inventory)),
+                Status::Unreachable(error) => reporter.failed(&error, Some(&inventory)),
                 Status::Live | Status::Starting => {
                     // An event that affects no fact is no news, unless the vCenter was unreachable.
-                    if take(&event, &inventory, told) || !told.is_verified() {
-                        told.verified(verified.clone(), client, &inventory);
+                    if record_changes(&event, &inventory, reporter) || !reporter.is_verified() {
+                        reporter.verified(verified.clone(), client, &inventory);
                     }
                 }
                 Status::Ended => break,
@@ -452,35 +464,35 @@ async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>>
         Ok(())
     };
     tokio::select! {
-        ended = seeing => ended,
-        () = audits(client, &inventory, told) => Ok(()),
+        ended = watching => ended,
+        () = audits(client, &inventory, reporter) => Ok(()),
     }
 }
 
 /// Records the changes of an event. Returns whether they affect any fact.
-fn take(event: &Event, inventory: &Inventory, told: &Told) -> bool {
-    let machine = |reference: &MoRef| {
-        told.touch(|touches| {
+fn record_changes(event: &Event, inventory: &Inventory, reporter: &ConnectionReporter) -> bool {
+    let touch_vm = |reference: &MoRef| {
+        reporter.touch(|touches| {
             touches.vms.insert(reference.clone());
         });
         true
     };
     let everything = || {
-        told.touch(|touches| touches.everything = true);
+        reporter.touch(|touches| touches.everything = true);
         true
     };
     match event {
         Event::Unreachable(_) => false,
-        Event::Appeared(Object::Vm(vm)) => machine(&vm.reference),
+        Event::Appeared(Object::Vm(vm)) => touch_vm(&vm.reference),
         Event::Left(departure) => match &departure.object {
-            Object::Vm(vm) => machine(&vm.reference),
+            Object::Vm(vm) => touch_vm(&vm.reference),
             _ => everything(),
         },
         Event::Changed { before: Object::Vm(before), after: Object::Vm(after) } => {
             let tree = inventory.view();
             let news = audit::vm_facts(&tree, before) != audit::vm_facts(&tree, after);
             drop(tree);
-            news && machine(&after.reference)
+            news && touch_vm(&after.reference)
         }
         Event::Changed { before: Object::Datastore(before), after: Object::Datastore(after) } => {
             // Free space changes all the time, but whether it is scarce does not.
@@ -503,22 +515,22 @@ fn is_scarce(datastore: &Datastore) -> bool {
 
 /// Audits everything that VDO does not watch: when the question changes, less and less often while something
 /// is wrong, and otherwise at a slow pace.
-async fn audits(client: &Client, inventory: &Inventory, told: &Told) {
-    let mut question = told.question.clone();
+async fn audits(client: &Client, inventory: &Inventory, reporter: &ConnectionReporter) {
+    let mut question = reporter.question.clone();
     let mut while_amiss = AMISS_AGAIN_AFTER;
     loop {
         let asked = question.wait_for(Option::is_some).await.ok().and_then(|asked| asked.clone());
         let Some(asked) = asked else { return std::future::pending().await };
-        let sights = Sights::of(&inventory.view(), &asked.vms);
+        let sights = Sights::new(&inventory.view(), &asked.vms);
         let audit = Box::pin(audit::audit(client, &sights, &asked)).await;
         let mut news = false;
-        told.known.send_modify(|now| {
+        reporter.known.send_modify(|now| {
             let same = now.audit.as_ref().is_some_and(|before| before.says_the_same_as(&audit));
             news = !same;
             now.audit = Some(Arc::new(audit));
         });
         if news {
-            told.changed.send_replace(());
+            reporter.changed.send_replace(());
         }
         let urgent =
             |now: &Option<Question>| now.as_ref().is_some_and(|now| now.asked != asked.asked);
@@ -531,7 +543,7 @@ async fn audits(client: &Client, inventory: &Inventory, told: &Told) {
         if !is_amiss(&question.borrow()) {
             while_amiss = AMISS_AGAIN_AFTER;
         }
-        let mut news = told.question.clone();
+        let mut news = reporter.question.clone();
         let amiss = async {
             until(&mut news, is_amiss).await;
             tokio::time::sleep(while_amiss + random(while_amiss / 4)).await;
@@ -594,13 +606,13 @@ mod tests {
 
     const NAME: &str = "vdo/vc";
 
-    fn wanted(host: &str, revision: &str) -> Wanted {
+    fn inputs(host: &str, revision: &str) -> ConnectionInputs {
         let spec = serde_json::json!({"vcIp": host, "credentials": "s"});
         let data = [("username", "user"), ("password", "one")];
         let data: BTreeMap<String, Vec<u8>> =
             data.iter().map(|(key, text)| ((*key).to_owned(), text.as_bytes().to_vec())).collect();
         let credentials = driver_config::credentials::Credentials::read(&data).unwrap();
-        Wanted {
+        ConnectionInputs {
             spec: serde_json::from_value(spec).unwrap(),
             ca_bundle: None,
             credential: credentials.for_server(host).unwrap().clone(),
@@ -610,15 +622,15 @@ mod tests {
         }
     }
 
-    fn follow_one(vcenters: &mut Vcenters, wanted: Wanted) {
-        vcenters.follow(BTreeMap::from([(NAME.to_owned(), wanted)]));
+    fn follow_one(vcenters: &mut Vcenters, inputs: ConnectionInputs) {
+        vcenters.follow(BTreeMap::from([(NAME.to_owned(), inputs)]));
     }
 
     /// The reporter of the connection's task.
-    fn told(vcenters: &Vcenters) -> Told {
+    fn reporter(vcenters: &Vcenters) -> ConnectionReporter {
         let connection = &vcenters.connections[NAME];
-        Told {
-            wanted: connection.wanted.clone(),
+        ConnectionReporter {
+            inputs: connection.inputs.clone(),
             known: connection.known.clone(),
             touches: connection.touches.clone(),
             question: connection.question.subscribe(),
@@ -636,27 +648,27 @@ mod tests {
             let known = vcenters.known(NAME).unwrap();
             (known.accepted, known.proven.is_some())
         };
-        follow_one(&mut vcenters, wanted("a.example.com", "uid/1"));
+        follow_one(&mut vcenters, inputs("a.example.com", "uid/1"));
         assert_eq!(accepted(&vcenters), (false, false));
-        told(&vcenters).accepted();
+        reporter(&vcenters).accepted();
         assert_eq!(accepted(&vcenters), (true, true));
         // An annotation on the Secret changes nothing.
-        follow_one(&mut vcenters, wanted("a.example.com", "uid/2"));
+        follow_one(&mut vcenters, inputs("a.example.com", "uid/2"));
         assert_eq!(accepted(&vcenters), (true, true));
 
         // The password changed at vCenter. VDO retries the refused password once somebody writes the Secret,
         // and does not count it as accepted before vCenter accepts the login.
-        let refused = refusal::error(&wanted("a.example.com", "uid/2"), LoginRefusal::Credentials);
-        told(&vcenters).failed(&Arc::new(refused), None);
+        let refused = refusal::error(&inputs("a.example.com", "uid/2"), LoginRefusal::Credentials);
+        reporter(&vcenters).failed(&Arc::new(refused), None);
         assert_eq!(accepted(&vcenters), (false, true));
-        follow_one(&mut vcenters, wanted("a.example.com", "uid/3"));
+        follow_one(&mut vcenters, inputs("a.example.com", "uid/3"));
         assert!(vcenters.refused(NAME).is_none(), "it is tried again");
         assert_eq!(accepted(&vcenters), (false, true));
-        told(&vcenters).accepted();
+        reporter(&vcenters).accepted();
         assert_eq!(accepted(&vcenters), (true, true));
 
         // VDO never tried the other host.
-        follow_one(&mut vcenters, wanted("b.example.com", "uid/3"));
+        follow_one(&mut vcenters, inputs("b.example.com", "uid/3"));
         assert_eq!(accepted(&vcenters), (false, true));
     }
 }

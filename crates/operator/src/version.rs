@@ -88,8 +88,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operator_that_is_new_goes_on_believing_what_the_one_before_it_did() {
-        let said = |text: &str| Believed::first(text.parse().unwrap(), text.to_owned());
+    fn a_new_operator_keeps_the_version_that_its_predecessor_accepted() {
+        let answer_of = |text: &str| Believed::first(text.parse().unwrap(), text.to_owned());
         let now = Timestamp::UNIX_EPOCH;
         for (before, answer, believed) in [
             ("v1.35.2", "v1.36.0", "v1.35.2"),
@@ -97,9 +97,9 @@ mod tests {
             ("v1.36.0", "v1.35.2", "v1.35.2"),
             ("no version", "v1.36.0", "v1.36.0"),
         ] {
-            assert_eq!(said(answer).after(before, now).text, believed, "{before}, {answer}");
+            assert_eq!(answer_of(answer).after(before, now).text, believed, "{before}, {answer}");
         }
-        assert!(said("v1.36.0").after("v1.35.2", now).is_in_doubt(), "it is asked again soon");
+        assert!(answer_of("v1.36.0").after("v1.35.2", now).is_in_doubt(), "it is asked again soon");
     }
 
     #[test]
@@ -147,12 +147,12 @@ mod tests {
             ),
             ("an older minor is not believed", &[(1, "v1.34.9", "v1.35.2")]),
         ];
-        let said = |text: &str| Believed::first(text.parse().unwrap(), text.to_owned());
+        let answer_of = |text: &str| Believed::first(text.parse().unwrap(), text.to_owned());
         for (what, answers) in table {
-            let mut believed = said("v1.35.2");
+            let mut believed = answer_of("v1.35.2");
             for (minute, answer, expected) in answers {
                 let now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(*minute);
-                believed = believed.answered(&said(answer), now, SETTLED);
+                believed = believed.answered(&answer_of(answer), now, SETTLED);
                 assert_eq!(believed.text, *expected, "{what}: {answer} after {minute} minutes");
                 let doubt = believed.is_in_doubt();
                 assert!(!doubt || answer.starts_with("v1.36"), "{what}: {answer}");

@@ -28,8 +28,8 @@ const SKEW: SignedDuration = SignedDuration::from_hours(24);
 #[derive(Debug, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
-    #[snafu(display("no certificate could be made for the webhook {host}"))]
-    Make { host: String, source: rcgen::Error },
+    #[snafu(display("no certificate could be created for the webhook {host}"))]
+    Issue { host: String, source: rcgen::Error },
 }
 
 /// A certificate of the webhook, its key, and the CA certificates that the API server must trust.
@@ -48,9 +48,9 @@ pub struct Pair {
 impl Pair {
     /// Creates a certificate for the host name that the API server uses for the webhook. `before` is the
     /// certificate in use, if any: its CA stays trusted.
-    pub fn make(host: &str, before: Option<&Self>, now: Timestamp) -> Result<Self, Error> {
+    pub fn issue(host: &str, before: Option<&Self>, now: Timestamp) -> Result<Self, Error> {
         let (from, until) = (now - SKEW, now + LIFE);
-        let make = || {
+        let issue = || {
             let mut params = CertificateParams::default();
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -67,7 +67,7 @@ impl Pair {
             let certificate = params.signed_by(&key, &issuer)?;
             Ok((issuer.pem(), certificate.pem(), key.serialize_pem()))
         };
-        let (authority, certificate, key) = make().context(MakeSnafu { host })?;
+        let (authority, certificate, key) = issue().context(IssueSnafu { host })?;
         let before = before.and_then(|pair| first(&pair.authority)).unwrap_or_default();
         Ok(Self { authority: authority + &before, certificate, key: key.into(), expires: until })
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_certificate_comes_back_from_its_secret_and_is_due_two_months_before_its_end() {
-        let pair = Pair::make("hook.home.svc", None, at(0)).unwrap();
+        let pair = Pair::issue("hook.vdo-system.svc", None, at(0)).unwrap();
         assert_eq!(Pair::read(&pair.data()), Some(pair.clone()));
         assert!(!pair.is_due(at(300)));
         assert!(pair.is_due(at(306)));
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn the_authority_before_stays_trusted_and_the_one_before_that_does_not() {
-        let first = Pair::make("hook.home.svc", None, at(0)).unwrap();
-        let second = Pair::make("hook.home.svc", Some(&first), at(300)).unwrap();
-        let third = Pair::make("hook.home.svc", Some(&second), at(600)).unwrap();
+        let first = Pair::issue("hook.vdo-system.svc", None, at(0)).unwrap();
+        let second = Pair::issue("hook.vdo-system.svc", Some(&first), at(300)).unwrap();
+        let third = Pair::issue("hook.vdo-system.svc", Some(&second), at(600)).unwrap();
         assert!(second.authority.ends_with(&first.authority));
         assert_eq!(third.authority.matches("BEGIN CERTIFICATE").count(), 2);
         assert!(!third.authority.contains(&first.authority));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn certificates_not_made_by_vdo_are_kept() {
-        let mut data = Pair::make("hook.home.svc", None, at(0)).unwrap().data();
+        let mut data = Pair::issue("hook.vdo-system.svc", None, at(0)).unwrap().data();
         data.remove("ca.crt");
         assert_eq!(Pair::read(&data), None);
         data.insert("ca.crt".into(), ByteString(b"x".to_vec()));

@@ -31,9 +31,9 @@ pub const FIELD_MANAGER: &str = "vdoctl";
 #[derive(Debug, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
-    #[snafu(display("{object} is of a kind that is not written here"))]
+    #[snafu(display("{object} is of a kind that VDO does not write"))]
     UnknownKind { object: ObjectId },
-    #[snafu(display("{object} cannot be compared to what is there"))]
+    #[snafu(display("{object} cannot be compared with the existing object"))]
     Compare {
         object: ObjectId,
         #[snafu(source(from(kube::Error, Box::new)))]
@@ -47,7 +47,7 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    #[snafu(display("{object} was not applied; what was applied before it stays"))]
+    #[snafu(display("{object} was not applied; the objects applied before it stay"))]
     Apply {
         object: ObjectId,
         #[snafu(source(from(kube::Error, Box::new)))]
@@ -95,7 +95,7 @@ impl Comparison {
 /// function checks instead whether the user has permission to create the object.
 pub async fn compare(client: &Client, objects: Vec<Object>) -> Result<Vec<Comparison>, Error> {
     let compared = objects.into_iter().map(async |wanted| {
-        let id = ObjectId::of(&wanted);
+        let id = ObjectId::from_object(&wanted);
         let api = api_of(client, &id)?;
         let context = |id: &ObjectId| CompareSnafu { object: id.clone() };
         let before = match api.get_opt(&id.name).await {
@@ -161,7 +161,7 @@ pub async fn write_all(client: &Client, all: &[Comparison]) -> Result<(), Error>
             if !matches!(source, kube::Error::Api(_)) {
                 written.push(one);
             }
-            let left = take_back(client, written).await;
+            let left = roll_back(client, written).await;
             let left = left.into_boxed_slice();
             return Err(source).context(WriteSnafu { object: one.id.clone(), left });
         }
@@ -171,7 +171,7 @@ pub async fn write_all(client: &Client, all: &[Comparison]) -> Result<(), Error>
 }
 
 /// Rolls back, the latest object first. Returns the objects that could not be rolled back.
-async fn take_back(client: &Client, written: Vec<&Comparison>) -> Vec<ObjectId> {
+async fn roll_back(client: &Client, written: Vec<&Comparison>) -> Vec<ObjectId> {
     let end = Instant::now() + ROLLBACK_TIMEOUT;
     let mut left = Vec::new();
     for one in written.into_iter().rev() {
@@ -217,7 +217,7 @@ async fn undo(client: &Client, one: &Comparison) -> Result<(), kube::Error> {
 /// Applies one object as it is. Meant for objects that can be applied repeatedly, like the operator's
 /// manifest.
 pub async fn apply(client: &Client, object: &Object) -> Result<(), Error> {
-    let id = ObjectId::of(object);
+    let id = ObjectId::from_object(object);
     let api = api_of(client, &id)?;
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let applied = api.patch(&id.name, &parameters, &Patch::Apply(&object.0)).await;

@@ -242,7 +242,7 @@ fn with(mut object: Value, fields: Value) -> Value {
 /// A webhook of the storage driver with an expired certificate.
 fn webhook() -> [Value; 2] {
     let made = Timestamp::now() - SignedDuration::from_hours(24 * 366);
-    let pair = Pair::make("vsphere-webhook-svc.vmware-system-csi.svc", None, made).unwrap();
+    let pair = Pair::issue("vsphere-webhook-svc.vmware-system-csi.svc", None, made).unwrap();
     let data = serde_json::to_value(pair.data()).unwrap();
     let secret = object("v1", "Secret", Some(CSI), "vsphere-webhook-certs");
     let bundle = serde_json::to_value(k8s_openapi::ByteString(pair.authority.into())).unwrap();

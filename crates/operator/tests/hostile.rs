@@ -109,7 +109,7 @@ async fn a_foreign_secret_has_our_name(testbed: &Testbed) {
     let before = theirs.create(&PostParams::default(), &secret("theirs")).await.unwrap();
     ours.create(&PostParams::default(), &secret("ours")).await.unwrap();
     testbed.change(json!({"spec": {"images": {"pullSecrets": ["registry"]}}})).await;
-    testbed.finding_about("VDO-1909", 60, &["registry", "not made by VDO"]).await;
+    testbed.finding_about("VDO-1909", 60, &["registry", "not managed by VDO"]).await;
     assert_eq!(theirs.get("registry").await.unwrap().data, before.data, "the Secret is unchanged");
 
     theirs.delete("registry", &DeleteParams::default()).await.unwrap();

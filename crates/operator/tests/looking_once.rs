@@ -14,7 +14,7 @@ use kube::{
     Api, Client,
     api::{DynamicObject, PostParams},
 };
-use operator::{health_facts::collect_once, vcenters::Wanted};
+use operator::{health_facts::collect_once, vcenters::ConnectionInputs};
 use runtime::build::BuildInfo;
 use serde_json::json;
 use testkit::{ControlPlane, Fate, Inventory, Node, Nodes, User, Vcenter, eventually};
@@ -26,7 +26,7 @@ async fn look(client: &Client, vcenter: &Vcenter) -> Facts {
     let credentials = Credentials::read(&data.into_iter().collect()).unwrap();
     let address = vcenter.address().to_string();
     let spec = json!({"vcIp": address, "credentials": "none", "datacenters": ["DC0"]});
-    let wanted = Wanted {
+    let wanted = ConnectionInputs {
         spec: serde_json::from_value(spec).unwrap(),
         ca_bundle: Some(vcenter.ca_pem()),
         credential: credentials.for_server(&address).unwrap().clone(),
@@ -56,7 +56,7 @@ async fn let_list(client: &Client, user: &str, resources: &[&str]) {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     });
     for object in [role, binding] {
-        let id = plan::ObjectId::of(&catalog::manifest::Object(object.clone()));
+        let id = plan::ObjectId::from_object(&catalog::manifest::Object(object.clone()));
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let api: Api<DynamicObject> = operator::act::api_of(client, &id).unwrap();
         api.create(&PostParams::default(), &object).await.unwrap();
@@ -122,7 +122,7 @@ async fn add_foreign_driver(client: &Client) {
 }
 
 fn codes(facts: Facts) -> BTreeSet<String> {
-    let examination = Examination::of(facts);
+    let examination = Examination::run(facts);
     let findings = examination.report().all().into_iter();
     findings.filter(|finding| finding.severity > api::Severity::Info).map(|f| f.code).collect()
 }
@@ -172,7 +172,7 @@ async fn a_cluster_without_vdo_is_checked_without_writes_and_missing_permissions
     let resources = ["nodes", "pods", "events", "daemonsets", "deployments"];
     let_list(&plane.client(), "looker", &resources).await;
     let some = plane.client_as(&User::named("looker").in_group("system:authenticated"));
-    let examination = Examination::of(look(&some, &vcenter).await);
+    let examination = Examination::run(look(&some, &vcenter).await);
     let report = examination.report();
     let unread = report.page("VDO-1801", 0, usize::MAX);
     let unread = unread.entries.iter().any(|entry| entry.seen.contains("cannot read logs"));

@@ -26,7 +26,7 @@ async fn allow(testbed: &Testbed, allowed: &Allowed) {
     let apply = PatchParams::apply("vdoctl").force();
     let objects = operator::install::objects_for(allowed).into_iter();
     for object in objects.filter(|object| object.kind().contains("Role")) {
-        let id = ObjectId::of(&object);
+        let id = ObjectId::from_object(&object);
         let api = operator::act::api_of(&testbed.client(), &id).unwrap();
         api.patch(&id.name, &apply, &Patch::Apply(&object.0)).await.unwrap();
     }

@@ -322,7 +322,7 @@ impl Fixture {
     async fn an_expiring_webhook_certificate_is_renewed(&self) {
         let host = format!("{SERVICE}.{CSI}.svc");
         let made = Timestamp::now() - SignedDuration::from_hours(24 * 350);
-        let old = Pair::make(&host, None, made).unwrap();
+        let old = Pair::issue(&host, None, made).unwrap();
         self.testbed.create("kubectl-create", foreign_webhook(&old)).await;
         let deployments = Api::<Deployment>::namespaced(self.testbed.client(), CSI);
         let generation = async || {

@@ -30,7 +30,7 @@ const NAMESPACE: &str = "vmware-system-vdo";
 async fn install(client: &Client, release: &str) {
     let apply = PatchParams::apply("test").force();
     for mut object in operator::install::objects() {
-        let id = ObjectId::of(&object);
+        let id = ObjectId::from_object(&object);
         if id.kind == "Deployment" {
             let template = &mut object.0["spec"]["template"];
             template["metadata"]["labels"]["app.kubernetes.io/version"] = json!(release);

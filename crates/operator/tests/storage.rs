@@ -37,7 +37,7 @@ async fn new_credentials_are_verified_before_a_driver_gets_them() {
     assert_eq!(conf().await, good, "the driver keeps the working password");
     // Another reconcile must not cause another login.
     reconcile_again(&testbed).await;
-    assert_eq!(testbed.vcenter.calls().await.of("Login"), 1, "one login with a wrong password");
+    assert_eq!(testbed.vcenter.calls().await.count("Login"), 1, "one login with a wrong password");
     let vcenters = Api::<VsphereCloudConfig>::namespaced(testbed.client(), NAMESPACE);
     for datacenter in ["/DC0", "DC0"] {
         let edit = Patch::Merge(json!({"spec": {"datacenters": [datacenter]}}));
@@ -59,7 +59,7 @@ async fn new_credentials_are_verified_before_a_driver_gets_them() {
     );
     assert_eq!(conf().await, good, "the driver keeps the working password");
     assert_eq!(
-        testbed.vcenter.calls().await.of("Login"),
+        testbed.vcenter.calls().await.count("Login"),
         1,
         "the next operator does not retry either"
     );
@@ -204,7 +204,7 @@ async fn no_certificate_is_trusted_unasked(testbed: &Testbed) {
         if text.contains("failed") && text.contains("ertificate") { Ok(()) } else { Err(text) }
     })
     .await;
-    assert_eq!(testbed.vcenter.calls().await.of("Login"), 0, "no password was sent");
+    assert_eq!(testbed.vcenter.calls().await.count("Login"), 0, "no password was sent");
     vcenters.delete("untrusted", &DeleteParams::default()).await.unwrap();
 }
 

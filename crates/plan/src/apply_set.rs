@@ -75,11 +75,11 @@ mod tests {
         let objects = [
             object("apps/v1", "DaemonSet", "vmware-system-csi"),
             object("v1", "Secret", "vmware-system-csi"),
-            object("v1", "ConfigMap", "home"),
+            object("v1", "ConfigMap", "vdo-system"),
             object("rbac.authorization.k8s.io/v1", "ClusterRole", ""),
         ];
         let record = Record { objects: objects.into(), ..Record::default() };
-        let parent = parent("vdo-record-csi", "home", &record);
+        let parent = parent("vdo-record-csi", "vdo-system", &record);
         let kinds = "ClusterRole.rbac.authorization.k8s.io,ConfigMap,DaemonSet.apps,Secret";
         assert_eq!(parent["annotations"][KINDS], kinds);
         assert_eq!(parent["annotations"][NAMESPACES], "vmware-system-csi");

@@ -87,9 +87,8 @@ pub fn decide(facts: &Facts) -> Plan {
         drivers.extend(decided);
     }
     // If a pod of a healthy driver is unavailable, VDO reports it only after the grace period.
-    let missing_privileges =
-        |d: &&DriverPlan| d.next == Next::Wait && facts.record(d.driver).healthy;
-    for driver in drivers.iter().filter(missing_privileges) {
+    let lacks_pods = |d: &&DriverPlan| d.next == Next::Wait && facts.record(d.driver).healthy;
+    for driver in drivers.iter().filter(lacks_pods) {
         let since = driver.since(facts.config.status.as_ref()).unwrap_or(facts.now);
         if facts.now < since + facts.grace() {
             notes.wake_at(since + facts.grace());
@@ -122,15 +121,15 @@ pub fn decide(facts: &Facts) -> Plan {
     let known = facts.health.findings.iter().any(|f| f.code == codes::VM_NOT_FOUND.code);
     notes.findings.retain(|finding| !known || finding.code != codes::VM_NOT_FOUND.code);
     acknowledgement::mark(facts, &mut notes);
-    let said: BTreeSet<String> =
+    let reported: BTreeSet<String> =
         notes.findings.iter().map(|finding| finding.code.clone()).collect();
-    let news = facts.health.findings.iter().filter(|finding| !said.contains(&finding.code));
+    let news = facts.health.findings.iter().filter(|finding| !reported.contains(&finding.code));
     notes.findings.extend(news.cloned());
     gate::tie(&mut notes.findings);
     let order = |f: &Finding| (f.consequence_of.is_some(), std::cmp::Reverse(f.severity));
     notes.findings.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.code.cmp(&b.code)));
-    let words = non_vsphere_nodes::words(facts, &drivers);
-    Plan { drivers, findings: notes.findings, paused, finalizer, nodes: words, wake: notes.wake }
+    let labels = non_vsphere_nodes::labels(facts, &drivers);
+    Plan { drivers, findings: notes.findings, paused, finalizer, nodes: labels, wake: notes.wake }
 }
 
 /// The output of the rules in addition to the plan.
@@ -195,7 +194,7 @@ fn several_configs(facts: &Facts, notes: &mut Notes) {
             .with("count", (facts.rivals.len() + 1).to_string())
             .with("names", format!("{followed}, {}", others.join(", ")))
             .with("followed", followed)
-            .with("namespace", &facts.home)
+            .with("namespace", &facts.operator_namespace)
             .with("others", others.join(" "))
             .about_all(rivals)
             .build(),
@@ -273,6 +272,6 @@ fn refusals(facts: &Facts, notes: &mut Notes) {
 
 /// The mode of a driver if the spec does not set one: VDO only observes the drivers on a platform that owns
 /// them.
-fn mode(facts: &Facts, wished: Option<Mode>) -> Mode {
-    wished.unwrap_or(if facts.cluster.owns_drivers { Mode::Observe } else { Mode::Managed })
+fn mode(facts: &Facts, mode: Option<Mode>) -> Mode {
+    mode.unwrap_or(if facts.cluster.owns_drivers { Mode::Observe } else { Mode::Managed })
 }

@@ -2,7 +2,7 @@
 //! They are plain data: nothing here holds a client, and nothing here changes.
 
 mod check_results;
-mod make;
+mod workload_origin;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use k8s_openapi::ByteString;
 
 pub use self::{
     check_results::{Health, Paged, open},
-    make::Make,
+    workload_origin::WorkloadOrigin,
 };
 use crate::{
     object_id::ObjectId,
@@ -45,7 +45,7 @@ pub struct Facts {
     /// The vCenters by the name of their VsphereCloudConfig; only those that exist.
     pub vcenters: BTreeMap<String, VcenterConnection>,
     /// Objects that carry the label of VDO.
-    pub objects: BTreeMap<ObjectId, Seen>,
+    pub objects: BTreeMap<ObjectId, AppliedObject>,
     /// The workloads of the drivers, no matter who installed them.
     pub workloads: BTreeMap<ObjectId, DriverWorkload>,
     /// Workloads that look like a driver or like the Go VDO, but are neither.
@@ -76,11 +76,11 @@ pub struct Facts {
     /// The reason why VDO does not use a newer catalog, if there is one.
     pub catalog_trouble: Option<CatalogTrouble>,
     /// The rollout timeout: the time that a new release has to become healthy before VDO rolls it back.
-    pub timeouts: SignedDuration,
+    pub rollout_timeout: SignedDuration,
     /// An upper limit in seconds for the grace period; see [`Facts::grace()`].
     pub grace: Option<u32>,
     /// The error of the last attempt to apply, by driver.
-    pub refused: BTreeMap<Driver, Refusal>,
+    pub refused: BTreeMap<Driver, ApplyFailure>,
     /// Objects of VDO that another field manager changed within the last hour.
     pub conflicts: BTreeMap<ObjectId, Conflict>,
     /// The image pull Secrets in the operator's namespace, by name.
@@ -89,7 +89,7 @@ pub struct Facts {
     /// those that VDO could read.
     pub driver_secrets: BTreeMap<Driver, DriverSecret>,
     /// The namespace of the operator.
-    pub home: String,
+    pub operator_namespace: String,
     /// The namespaces in which VDO has permission to write drivers.
     pub allowed_namespaces: BTreeSet<String>,
     /// The namespaces in which VDO adopts drivers under any name.
@@ -121,10 +121,14 @@ impl Facts {
         recorded || self.workloads.get(id).is_some_and(|workload| workload.labelled)
     }
 
-    /// The workloads of a driver with one task. Those that belong to VDO come first.
-    pub fn workloads_of(&self, driver: Driver, task: Task) -> Vec<(&ObjectId, &DriverWorkload)> {
+    /// The workloads of a driver with one role. Those that belong to VDO come first.
+    pub fn workloads_of(
+        &self,
+        driver: Driver,
+        role: WorkloadRole,
+    ) -> Vec<(&ObjectId, &DriverWorkload)> {
         let mut found: Vec<_> =
-            self.workloads.iter().filter(|(_, w)| w.driver == driver && w.task == task).collect();
+            self.workloads.iter().filter(|(_, w)| w.driver == driver && w.role == role).collect();
         found.sort_by_key(|(id, _)| !self.is_ours(id));
         found
     }
@@ -134,9 +138,9 @@ impl Facts {
     }
 }
 
-/// A step that failed.
+/// The error of an apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ApplyFailure {
     /// The reason as a sentence.
     pub text: String,
     /// Whether the API server rejected the request itself, so that a retry cannot succeed.
@@ -226,9 +230,9 @@ pub struct NodePlacement {
     /// Whether its labels report that the node does not run on vSphere.
     pub labelled_foreign: bool,
     /// The value of the label `vdo.vmware.com/vsphere`.
-    pub said: Option<String>,
+    pub vsphere_label: Option<String>,
     /// Whether VDO itself set that label.
-    pub left_out: bool,
+    pub excluded_by_vdo: bool,
     /// The location of its VM.
     pub vm: NodeVm,
 }
@@ -315,7 +319,7 @@ pub enum VcenterState {
 
 /// An object of VDO as it is in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct AppliedObject {
     /// The digest of the object when VDO last applied it.
     pub digest: Option<String>,
     /// Whether the object is unchanged since VDO last applied it. This is false after another change and
@@ -323,7 +327,7 @@ pub struct Seen {
     /// object is equal.
     pub settled: bool,
     /// Whether the object has a deletion timestamp.
-    pub leaving: bool,
+    pub terminating: bool,
     /// The identity of the object and the version of its spec; see [`DriverWorkload::mark`].
     pub mark: String,
 }
@@ -333,7 +337,7 @@ pub struct Seen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverWorkload {
     pub driver: Driver,
-    pub task: Task,
+    pub role: WorkloadRole,
     /// Whether it carries the label of VDO.
     pub labelled: bool,
     /// The labels of its pod selector.
@@ -342,7 +346,7 @@ pub struct DriverWorkload {
     pub version: Option<String>,
     /// The implementation that its image contains; none if it has no image of a driver.
     pub implementation: Option<Implementation>,
-    /// The identity of the object and the version of its spec. `DriverWorkload` and [`Seen`] come from two watches.
+    /// The identity of the object and the version of its spec. `DriverWorkload` and [`AppliedObject`] come from two watches.
     /// With this mark VDO judges the health of the applied object and not of an earlier version.
     pub mark: String,
     /// The number of desired pods.
@@ -361,20 +365,20 @@ pub struct DriverWorkload {
     /// The reason why one of its pods does not run, as a sentence.
     pub trouble: Option<String>,
     /// Its origin and its pod template.
-    pub make: Make,
+    pub origin: WorkloadOrigin,
 }
 
 /// The configuration, without passwords, of drivers that are not managed by VDO. The error is the reason why
 /// VDO cannot read it.
 #[derive(Clone, Debug, Default)]
 pub struct InUse {
-    pub cpi: Option<Result<Told<CpiConfig>, String>>,
-    pub csi: Option<Result<Told<CsiConfig>, String>>,
+    pub cpi: Option<Result<RunningConfig<CpiConfig>, String>>,
+    pub csi: Option<Result<RunningConfig<CsiConfig>, String>>,
 }
 
-/// The configuration of a driver that is not managed by VDO.
+/// The configuration with which a driver runs that is not managed by VDO.
 #[derive(Clone, Debug, Default)]
-pub struct Told<T> {
+pub struct RunningConfig<T> {
     /// The part that VDO understands.
     pub config: T,
     /// Keys that no known driver reads, each with its section.
@@ -390,9 +394,9 @@ pub struct Predecessor {
     pub cloud_secret: bool,
 }
 
-/// The task of a driver's workload.
+/// The role of a workload in its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Task {
+pub enum WorkloadRole {
     /// The controller of the driver. The cloud provider has no other workload.
     Controller,
     /// A pod on every node.
@@ -415,7 +419,7 @@ impl DriverWorkload {
 
     /// Whether all desired pods run. A controller with zero desired pods is not healthy.
     pub fn is_healthy(&self) -> bool {
-        let least = i32::from(self.wanted > 0 || self.task == Task::Controller);
+        let least = i32::from(self.wanted > 0 || self.role == WorkloadRole::Controller);
         self.current && self.available >= (self.wanted - self.unreachable).max(least)
     }
 }

@@ -17,7 +17,7 @@ pub struct ObjectId {
 
 impl ObjectId {
     /// The identity of a rendered object.
-    pub fn of(object: &catalog::manifest::Object) -> Self {
+    pub fn from_object(object: &catalog::manifest::Object) -> Self {
         Self {
             api_version: object.api_version().into(),
             kind: object.kind().into(),

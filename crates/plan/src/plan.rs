@@ -60,7 +60,7 @@ pub struct DriverPlan {
     /// The reason for the choice of the release; none if VDO made no choice.
     pub decision: Option<Decision>,
     /// All steps, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlannedStep>,
     pub next: Next,
     /// The reason why a change to another release waits, if it waits.
     pub held: Option<String>,
@@ -68,12 +68,12 @@ pub struct DriverPlan {
 
 impl DriverPlan {
     /// The current step; none if all steps are done.
-    pub fn at(&self) -> Option<&Step> {
+    pub fn at(&self) -> Option<&PlannedStep> {
         self.steps.iter().find(|step| step.state != StepState::Done)
     }
 
     /// The title of a step in the status.
-    pub fn title_of(&self, step: &Step) -> String {
+    pub fn title_of(&self, step: &PlannedStep) -> String {
         format!("{}: {}", self.driver, step.title)
     }
 
@@ -90,7 +90,7 @@ impl DriverPlan {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct PlannedStep {
     pub title: String,
     pub state: StepState,
     /// The reason why the step waits or fails.

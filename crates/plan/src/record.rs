@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_that_is_not_understood_does_not_spoil_the_record() {
+    fn an_unknown_release_does_not_make_the_record_unreadable() {
         let release = &catalog::embedded().releases[0];
         let written = json!({"version": "1.2.3", "releases": [release, {"driver": "from later"}]});
         let record: Record = serde_json::from_value(written).unwrap();

@@ -20,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
     decide::rollback,
-    facts::{DriverWorkload, Facts, Task, VcenterState, open},
+    facts::{DriverWorkload, Facts, VcenterState, WorkloadRole, open},
     names,
     object_id::ObjectId,
     plan::{self, DriverPlan, Next, Plan},
@@ -121,7 +121,7 @@ fn counts(
     nodes: &BTreeMap<String, NodeState>,
 ) -> (Option<i32>, Option<i32>) {
     if driver.driver == Driver::Csi {
-        let sets = judged(facts, driver, Task::Node);
+        let sets = judged(facts, driver, WorkloadRole::Node);
         let (wanted, available) = sets.fold((0_i32, 0_i32), |(wanted, available), (_, set)| {
             (wanted.saturating_add(set.wanted), available.saturating_add(set.available))
         });
@@ -183,7 +183,7 @@ fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStat
             (None, Some(target)) => Some(format!("install {} {target}", driver.driver)),
             (Some(from), Some(to)) if !is_there(driver) => {
                 let wait = driver.held.iter().map(|why| format!(" ({why})")).collect::<String>();
-                let (by, of) = makers(driver);
+                let (by, of) = implementations(driver);
                 Some(format!("{} {from}{by} to {to}{of}{wait}", driver.driver))
             }
             _ => None,
@@ -198,26 +198,26 @@ fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStat
 
 /// Whether the target release already runs.
 fn is_there(driver: &DriverPlan) -> bool {
-    let same_maker = makers(driver) == ("", "");
-    driver.installed == driver.target && same_maker
+    let same_implementation = implementations(driver) == ("", "");
+    driver.installed == driver.target && same_implementation
 }
 
 /// The implementations of the running and the target release, if they differ.
-fn makers(driver: &DriverPlan) -> (&'static str, &'static str) {
-    let name = |maker| match maker {
+fn implementations(driver: &DriverPlan) -> (&'static str, &'static str) {
+    let name = |implementation| match implementation {
         Implementation::Upstream => " (Upstream)",
         Implementation::Rust => " (Rust)",
         Implementation::Unknown => " (unknown)",
     };
     match (driver.implementation, driver.target_implementation) {
-        (Some(by), Some(of)) if by != of => (name(by), name(of)),
+        (Some(running), Some(target)) if running != target => (name(running), name(target)),
         _ => ("", ""),
     }
 }
 
 /// The implementation as the API names it.
-fn shown(maker: Implementation) -> Option<api::vdo_config::Implementation> {
-    match maker {
+fn shown(implementation: Implementation) -> Option<api::vdo_config::Implementation> {
+    match implementation {
         Implementation::Upstream => Some(api::vdo_config::Implementation::Upstream),
         Implementation::Rust => Some(api::vdo_config::Implementation::Rust),
         Implementation::Unknown => None,
@@ -280,7 +280,8 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
     };
     set(condition::READY, (done && worst.is_none()).into(), reason, message.clone());
     let uid = facts.config.metadata.uid.as_deref().unwrap_or_default();
-    let followed = format!("ConfigMap {}/{} records uid {uid}", facts.home, names::FOLLOWED);
+    let followed =
+        format!("ConfigMap {}/{} records uid {uid}", facts.operator_namespace, names::FOLLOWED);
     set(condition::FOLLOWED, Answer::True, "Recorded", followed);
     set(condition::DEGRADED, worst.is_some().into(), reason, message.clone());
     let rests = |d: &DriverPlan| is_done(d) || d.next == Next::Blocked || may_pass(facts, d);
@@ -380,8 +381,9 @@ fn lacks_few_pods(facts: &Facts, driver: &DriverPlan) -> bool {
     driver.driver == Driver::Csi
         && driver.next == Next::Wait
         && facts.now.duration_since(since) < facts.grace()
-        && judged(facts, driver, Task::Controller).all(|(_, workload)| workload.is_healthy())
-        && judged(facts, driver, Task::Node).all(few)
+        && judged(facts, driver, WorkloadRole::Controller)
+            .all(|(_, workload)| workload.is_healthy())
+        && judged(facts, driver, WorkloadRole::Node).all(few)
 }
 
 /// Whether the driver waits only for new nodes to be initialised. A node that waits too long is a finding.
@@ -397,12 +399,12 @@ pub fn driver_is_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
 }
 
 fn workloads_are_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
-    let tasks: &[Task] = match driver.driver {
-        Driver::Cpi => &[Task::Controller],
-        Driver::Csi => &[Task::Controller, Task::Node],
+    let roles: &[WorkloadRole] = match driver.driver {
+        Driver::Cpi => &[WorkloadRole::Controller],
+        Driver::Csi => &[WorkloadRole::Controller, WorkloadRole::Node],
     };
-    tasks.iter().all(|task| {
-        let mut judged = judged(facts, driver, *task).peekable();
+    roles.iter().all(|role| {
+        let mut judged = judged(facts, driver, *role).peekable();
         judged.peek().is_some() && judged.all(|(_, workload)| workload.is_healthy())
     })
 }
@@ -411,10 +413,10 @@ fn workloads_are_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
 fn judged<'a>(
     facts: &'a Facts,
     driver: &DriverPlan,
-    task: Task,
+    role: WorkloadRole,
 ) -> impl Iterator<Item = (&'a ObjectId, &'a DriverWorkload)> {
     let observed = driver.mode == Mode::Observe;
-    let all = facts.workloads_of(driver.driver, task).into_iter();
+    let all = facts.workloads_of(driver.driver, role).into_iter();
     all.filter(move |(id, _)| observed || facts.is_ours(id))
 }
 

@@ -16,11 +16,11 @@ const OF_CHARTS: [&str; 2] = ["rancher-vsphere-cpi-cloud-controller-manager", "v
 
 /// Whether VDO writes an object with this name in the usual namespaces.
 pub fn is_known(kind: &str, name: &str) -> bool {
-    of_releases(kind).contains(name) || settings_and_secrets(kind).contains(name)
+    names_in_releases(kind).contains(name) || settings_and_secrets(kind).contains(name)
 }
 
 /// The names of all objects of a kind in all releases of the embedded catalog.
-pub fn of_releases(kind: &str) -> &'static BTreeSet<String> {
+pub fn names_in_releases(kind: &str) -> &'static BTreeSet<String> {
     static NONE: BTreeSet<String> = BTreeSet::new();
     static ALL: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
         let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

@@ -174,7 +174,7 @@ async fn delays_hangs_drops_cuts_and_statuses_reach_the_client() {
     tokio::select! {
         answer = soap.send(CURRENT_TIME) => panic!("the call must hang: {answer:?}"),
         () = eventually("the call has arrived", 60, async || {
-            match vcenter.calls().await.of("CurrentTime") {
+            match vcenter.calls().await.count("CurrentTime") {
                 0 => Err("not yet"),
                 _ => Ok(()),
             }
@@ -276,7 +276,7 @@ async fn calls_are_counted_by_method_and_session() {
     soap.time().await;
     soap.time().await;
     let calls = vcenter.calls().await;
-    assert_eq!(calls.of("CurrentTime"), 2);
+    assert_eq!(calls.count("CurrentTime"), 2);
     assert_eq!(calls.sum(), 2);
     let session = calls.sessions.values().next().unwrap();
     assert!(session.user.eq_ignore_ascii_case(vcenter.user()), "{calls:?}");

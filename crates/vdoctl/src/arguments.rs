@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: Global,
     #[command(subcommand)]
-    pub(crate) task: Task,
+    pub(crate) task: VdoctlCommand,
 }
 
 /// Options of every command.
@@ -77,7 +77,7 @@ impl From<Colour> for anstream::ColorChoice {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Task {
+pub(crate) enum VdoctlCommand {
     Deploy(commands::deploy::Deploy),
     Configure(Box<commands::configure::Configure>),
     Status(commands::status::Status),

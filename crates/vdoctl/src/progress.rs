@@ -13,7 +13,7 @@ const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "�
 /// The polling interval.
 pub(crate) const PACE: Duration = Duration::from_millis(150);
 
-pub(crate) struct Step<'a> {
+pub(crate) struct ProgressStep<'a> {
     screen: &'a Screen,
     title: String,
     waits: String,
@@ -22,7 +22,7 @@ pub(crate) struct Step<'a> {
     over: bool,
 }
 
-impl<'a> Step<'a> {
+impl<'a> ProgressStep<'a> {
     pub(crate) fn begin(screen: &'a Screen, title: impl Into<String>) -> Self {
         let step = Self {
             screen,
@@ -107,7 +107,7 @@ impl<'a> Step<'a> {
     }
 }
 
-impl Drop for Step<'_> {
+impl Drop for ProgressStep<'_> {
     /// After an error or Ctrl-C, the line is free for the error message.
     fn drop(&mut self) {
         if !self.over {

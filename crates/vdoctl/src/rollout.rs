@@ -52,7 +52,7 @@ pub(crate) struct Trouble {
 }
 
 impl Rollout {
-    pub(crate) fn of_deployment(client: &Client, namespace: &str, name: &str) -> Self {
+    pub(crate) fn for_deployment(client: &Client, namespace: &str, name: &str) -> Self {
         Self {
             deployments: Api::namespaced(client.clone(), namespace),
             sets: Api::namespaced(client.clone(), namespace),

@@ -124,7 +124,7 @@ async fn a_thousand_lookups_cost_one_call_and_none_with_a_watch() {
 
     let (_watch, inventory, _events) =
         common::watching(&client, Selection::new().vms(&[Vm::IDENTITY])).await;
-    common::holds("the watch is quiet", || counter.of("WaitForUpdatesEx") > 1).await;
+    common::holds("the watch is quiet", || counter.count("WaitForUpdatesEx") > 1).await;
     let others = || -> u64 {
         let all = counter.all();
         all.iter().filter(|(method, _)| *method != "WaitForUpdatesEx").map(|(_, n)| *n).sum()

@@ -273,7 +273,7 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone() {
         assert!(text.contains("22222222-0000") && text.contains("restart this program"), "{text}");
     }
     let calls = vcenter.calls().await;
-    assert_eq!(calls.of("Login"), 0, "it receives no password");
+    assert_eq!(calls.count("Login"), 0, "it receives no password");
     assert_eq!(vcenter.users().await[0]["failed"], 0);
     watch.stop().await;
 }

@@ -72,7 +72,7 @@ async fn pages_are_put_together() {
         let (client, counter) = counted(&vcenter).await;
         let tree = client.collect(&vms().paged(10)).await.unwrap();
         assert_eq!(tree.vms().len(), 25);
-        assert!(counter.of("ContinueRetrievePropertiesEx") >= 1, "{:?}", counter.all());
+        assert!(counter.count("ContinueRetrievePropertiesEx") >= 1, "{:?}", counter.all());
         // A lost page restarts the list without duplicates.
         vcenter.fault(Fault::on("ContinueRetrievePropertiesEx").truncated().times(1)).await;
         assert_eq!(client.collect(&vms().paged(10)).await.unwrap().vms().len(), 25);
@@ -128,7 +128,7 @@ async fn a_change_is_not_repeated_when_its_outcome_is_unknown() {
                 };
                 let error = outcome.unwrap_err();
                 assert!(error.is_transient(), "{fault:?}: {}", error.error_chain());
-                assert_eq!(vcenter.calls().await.of(method), 1, "{fault:?}");
+                assert_eq!(vcenter.calls().await.count(method), 1, "{fault:?}");
                 vcenter.clear_faults().await;
             }
         }
@@ -157,7 +157,7 @@ async fn a_stall_times_out_and_does_not_block_other_calls() {
             "{error}"
         );
         assert!(others.iter().all(|o| o.as_ref().is_ok_and(|tree| tree.vms().len() == 3)));
-        assert_eq!(vcenter.calls().await.of("Login"), 0, "the session survived");
+        assert_eq!(vcenter.calls().await.count("Login"), 0, "the session survived");
     };
     futures::future::join_all(RELEASES.map(on)).await;
 }

@@ -168,13 +168,13 @@ async fn a_vcenter_that_does_not_wait_is_called_with_growing_pauses() {
     let client = client_of(&server).observer(counter.clone()).connect().await.unwrap();
     let watch = client.watch(vms());
     watch.inventory().ready().await.unwrap();
-    holds("some waits were answered at once", || counter.of("WaitForUpdatesEx") >= 4).await;
+    holds("some waits were answered at once", || counter.count("WaitForUpdatesEx") >= 4).await;
     // The pauses double, so there are fewer calls than with a constant first pause. This holds on
     // slow and fast hosts.
     let since = tokio::time::Instant::now();
-    let before = counter.of("WaitForUpdatesEx");
+    let before = counter.count("WaitForUpdatesEx");
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let calls = counter.of("WaitForUpdatesEx") - before;
+    let calls = counter.count("WaitForUpdatesEx") - before;
     let most = since.elapsed().as_millis() / 200 + 1;
     assert!(u128::from(calls) <= most, "{calls} calls in {:?}", since.elapsed());
     assert!(matches!(watch.inventory().status(), Status::Live), "the watch continues");

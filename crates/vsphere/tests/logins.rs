@@ -32,7 +32,7 @@ async fn none_is_open(vcenter: &Vcenter) {
 /// Waits until the simulator has seen this many calls of `method`.
 async fn arrived(vcenter: &Vcenter, method: &str, times: u64) {
     eventually(&format!("{method} has arrived"), 60, async || {
-        let seen = vcenter.calls().await.of(method);
+        let seen = vcenter.calls().await.count(method);
         if seen >= times { Ok(()) } else { Err(format!("{seen} of {times}")) }
     })
     .await;
@@ -49,17 +49,17 @@ async fn a_login_without_an_answer_is_not_repeated_at_once() {
         let client = client.connect().await.unwrap();
         vcenter.fault(Fault::on("Login").dropped()).await;
         vcenter.expire_sessions("").await;
-        let before = counter.of("Login");
+        let before = counter.count("Login");
         let error = client.collect(&vms()).await.unwrap_err();
         assert!(matches!(&error, Error::Dropped { method, .. } if method == "Login"), "{error}");
-        assert_eq!(counter.of("Login"), before + 1);
+        assert_eq!(counter.count("Login"), before + 1);
 
         vcenter.clear_faults().await;
         eventually("it is tried again by itself", 60, async || {
             client.collect(&vms()).await.map(drop).map_err(|error| error.error_chain())
         })
         .await;
-        assert_eq!(counter.of("Login"), before + 2);
+        assert_eq!(counter.count("Login"), before + 2);
 
         vcenter.expire_sessions("").await;
         vcenter.fault(Fault::on("Login").status(503).times(2)).await;
@@ -94,7 +94,8 @@ async fn a_wrong_password_without_an_answer_is_tried_once_for_all_callers() {
         vcenter.fault(Fault::on("Login").truncated()).await;
         vcenter.fault(Fault::on(open_rest).dropped()).await;
         vcenter.expire_sessions("").await;
-        let (before, selection, tags) = (counter.of("Login"), vms(), client.tags(Duration::ZERO));
+        let (before, selection, tags) =
+            (counter.count("Login"), vms(), client.tags(Duration::ZERO));
         for _ in 0..5 {
             let callers = (0..20).map(|n| {
                 let (client, selection, tags) = (&client, &selection, &tags);
@@ -112,9 +113,9 @@ async fn a_wrong_password_without_an_answer_is_tried_once_for_all_callers() {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        assert_eq!(counter.of("Login"), before + 1, "{version}: {:?}", counter.all());
+        assert_eq!(counter.count("Login"), before + 1, "{version}: {:?}", counter.all());
         // REST may have tried first; SOAP then tries on its own.
-        assert!(counter.of(open_rest) <= 1, "{version}: {:?}", counter.all());
+        assert!(counter.count(open_rest) <= 1, "{version}: {:?}", counter.all());
 
         vcenter.clear_faults().await;
         client.set_credentials(credentials("Changed-2")).await.unwrap();

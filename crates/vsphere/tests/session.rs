@@ -43,7 +43,7 @@ async fn all_callers_share_one_session_that_names_the_program() {
         let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
         let client = connected(&vcenter).await;
         assert_eq!(read_at_once(&client, 100).await, 100);
-        assert_eq!(vcenter.calls().await.of("Login"), 1);
+        assert_eq!(vcenter.calls().await.count("Login"), 1);
         let sessions = client.sessions().await.unwrap();
         let held = holders(&sessions);
         let ours: Vec<_> =
@@ -61,7 +61,7 @@ async fn an_ended_session_is_reopened_once_for_all_callers() {
         for round in 2..5 {
             vcenter.expire_sessions(vcenter.user()).await;
             assert_eq!(read_at_once(&client, 100).await, 100);
-            assert_eq!(vcenter.calls().await.of("Login"), round);
+            assert_eq!(vcenter.calls().await.count("Login"), round);
         }
     })
     .await;
@@ -135,7 +135,7 @@ async fn vcenters_reason_for_a_refused_login_is_reported() {
         {
             assert_eq!(try_with(password).await, reason);
         }
-        assert_eq!(vcenter.calls().await.of("Login"), 0, "nothing was sent");
+        assert_eq!(vcenter.calls().await.count("Login"), 0, "nothing was sent");
 
         // Another client sends three wrong passwords; then vCenter rejects even the right one.
         for _ in 0..3 {
@@ -226,7 +226,7 @@ async fn shutting_down_logs_out_of_both_sessions_and_ends_all_waits() {
 /// Waits until the simulator has seen this many calls of `method`.
 async fn arrived(vcenter: &Vcenter, method: &str, times: u64) {
     eventually(&format!("{method} has arrived"), 60, async || {
-        let seen = vcenter.calls().await.of(method);
+        let seen = vcenter.calls().await.count(method);
         if seen >= times { Ok(()) } else { Err(format!("{seen} of {times}")) }
     })
     .await;
@@ -258,7 +258,7 @@ async fn a_caller_dropped_during_the_login_loses_no_session() {
         arrived(&vcenter, "Login", 2).await;
         canceled.shutdown().await;
         client.collect(&vms()).await.expect("the running login is used");
-        assert_eq!(vcenter.calls().await.of("Login"), 2);
+        assert_eq!(vcenter.calls().await.count("Login"), 2);
         assert_eq!(open_sessions(&vcenter).await, 1);
 
         // The same for a caller that drops a change of credentials.
@@ -268,7 +268,8 @@ async fn a_caller_dropped_during_the_login_loses_no_session() {
         arrived(&vcenter, "Login", 3).await;
         canceled.shutdown().await;
         eventually("the new session replaces the old one", 60, async || {
-            let (open, out) = (open_sessions(&vcenter).await, vcenter.calls().await.of("Logout"));
+            let (open, out) =
+                (open_sessions(&vcenter).await, vcenter.calls().await.count("Logout"));
             if (open, out) == (1, 1) { Ok(()) } else { Err(format!("{open} open, {out} left")) }
         })
         .await;
@@ -312,7 +313,7 @@ async fn shutting_down_during_a_login_leaves_no_session() {
             };
             eventually(&format!("{login}: nothing is left behind"), 60, async || {
                 let (open, out) =
-                    (open_sessions(&vcenter).await, vcenter.calls().await.of(&logout));
+                    (open_sessions(&vcenter).await, vcenter.calls().await.count(&logout));
                 if (open, out) == (0, 1) { Ok(()) } else { Err(format!("{open} open, {out} left")) }
             })
             .await;
@@ -379,7 +380,7 @@ async fn waiting_callers_share_a_failed_attempt() {
     vcenter.forget_calls().await;
     // All callers ask before the first attempt ends.
     assert_eq!(read_at_once(&client, 200).await, 0);
-    assert_eq!(vcenter.calls().await.of("Login"), 1, "one attempt for 200 callers");
+    assert_eq!(vcenter.calls().await.count("Login"), 1, "one attempt for 200 callers");
     vcenter.clear_faults().await;
     assert_eq!(read_at_once(&client, 10).await, 10);
 }
@@ -400,7 +401,7 @@ async fn an_idle_session_is_kept_alive() {
             client_of(&vcenter).limits(limits).observer(counter.clone()).connect().await.unwrap();
         client.tags(Duration::ZERO).categories().await.unwrap();
         holds("both sessions are touched", || {
-            counter.of("CurrentTime") > 1 && counter.of(touch) > 1
+            counter.count("CurrentTime") > 1 && counter.count(touch) > 1
         })
         .await;
         drop(client);

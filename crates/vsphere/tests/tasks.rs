@@ -60,7 +60,7 @@ async fn failed_slow_and_endless_tasks_are_reported() {
         );
         assert!(error.to_string().contains("still runs after"), "{error}");
         assert_eq!(
-            (counter.of("CreateFilter"), counter.of("CreateListView")),
+            (counter.count("CreateFilter"), counter.count("CreateListView")),
             (1, 1),
             "one filter serves one task after the other"
         );
@@ -85,7 +85,7 @@ async fn one_filter_watches_many_tasks() {
         let outcomes =
             futures::future::join_all(vms.iter().map(|vm| run(vm.reference.clone()))).await;
         assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-        assert_eq!(counter.of("CreateFilter"), 1, "{:?}", counter.all());
+        assert_eq!(counter.count("CreateFilter"), 1, "{:?}", counter.all());
     })
     .await;
 }
@@ -99,9 +99,9 @@ async fn a_wait_for_a_task_survives_the_end_of_a_session() {
         vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
         let change = VmChange::default().option("guestinfo.x", "y");
         let task = client.reconfigure(&vm, &change).await.unwrap();
-        common::holds("the task is watched", || counter.of("WaitForUpdatesEx") > 0).await;
+        common::holds("the task is watched", || counter.count("WaitForUpdatesEx") > 0).await;
         vcenter.expire_sessions("").await;
-        common::holds("the task is watched in a new session", || counter.of("CreateFilter") > 1)
+        common::holds("the task is watched in a new session", || counter.count("CreateFilter") > 1)
             .await;
         let error = task.wait(Duration::from_millis(100)).await.unwrap_err();
         assert!(
@@ -140,7 +140,7 @@ async fn an_ended_task_is_resumed_while_another_runs() {
         }
         let error = endless.wait(Duration::from_millis(100)).await.unwrap_err();
         assert!(matches!(error, Error::TaskUnfinished { .. }), "{}", error.error_chain());
-        assert_eq!(counter.of("CreateFilter"), 1, "one filter serves both");
+        assert_eq!(counter.count("CreateFilter"), 1, "one filter serves both");
     })
     .await;
 }
@@ -165,7 +165,7 @@ async fn a_wait_for_a_task_ends_with_the_reason_when_watching_is_impossible() {
         };
 
         let task = client.reconfigure(&vm, &change).await.unwrap();
-        common::holds("it is watched", || counter.of("WaitForUpdatesEx") > 0).await;
+        common::holds("it is watched", || counter.count("WaitForUpdatesEx") > 0).await;
         vcenter.set_user(&VcenterUser { password: "Other-2".to_owned(), ..user.clone() }).await;
         vcenter.expire_sessions("").await;
         let error = wait(task).await;

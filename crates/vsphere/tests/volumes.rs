@@ -169,7 +169,7 @@ async fn snapshots_of_volumes_are_created_listed_and_deleted() {
             found.iter().filter_map(|e| e.snapshot.as_ref()).map(|s| &s.id).collect::<Vec<_>>(),
             [&snapshot]
         );
-        assert_eq!(vcenter.calls().await.of("CnsQuerySnapshots"), 2);
+        assert_eq!(vcenter.calls().await.count("CnsQuerySnapshots"), 2);
         let spec = [SnapshotDeleteSpec { volume: id.clone(), snapshot }];
         let deleted = client.delete_volume_snapshots(&spec).await.unwrap().wait(SOON).await;
         let deleted = deleted.unwrap();
@@ -197,7 +197,7 @@ async fn all_pages_of_volumes_are_read() {
     let names: std::collections::BTreeSet<_> =
         found.iter().filter_map(|volume| volume.name.as_deref()).collect();
     assert_eq!((found.len(), names.len()), (600, 600));
-    assert_eq!(counter.of("CnsQueryVolume"), 2);
+    assert_eq!(counter.count("CnsQueryVolume"), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,15 +237,15 @@ async fn the_vsan_version_is_guessed_only_without_a_version_list() {
         .expect("other calls do not need it");
     let error = client.query_volumes(&QueryFilter::default()).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { status: 503, .. }), "{}", error.error_chain());
-    assert_eq!(vcenter.calls().await.of("CnsQueryVolume"), 0, "no call uses a wrong version");
+    assert_eq!(vcenter.calls().await.count("CnsQueryVolume"), 0, "no call uses a wrong version");
 
     vcenter.clear_faults().await;
     client.query_volumes(&QueryFilter::default()).await.expect("vCenter is asked again");
     let calls = vcenter.calls().await;
-    let asked = calls.of(list);
-    assert!(asked > 1 && calls.of("CnsQueryVolume") == 1, "{asked}");
+    let asked = calls.count(list);
+    assert!(asked > 1 && calls.count("CnsQueryVolume") == 1, "{asked}");
     client.query_volumes(&QueryFilter::default()).await.unwrap();
-    assert_eq!(vcenter.calls().await.of(list), asked, "one attempt is enough");
+    assert_eq!(vcenter.calls().await.count(list), asked, "one attempt is enough");
 
     vcenter.fault(Fault::on(list).status(404)).await;
     let client = connected(&vcenter).await;

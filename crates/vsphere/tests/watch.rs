@@ -249,7 +249,7 @@ async fn an_object_that_cannot_be_checked_is_unreachable_and_reported_once() {
         assert!(
             matches!(inventory.view().presence(&vm.reference), Presence::Departed(d) if d.gone().is_none())
         );
-        holds("the check is repeated", || counter.of("RetrievePropertiesEx") >= 3).await;
+        holds("the check is repeated", || counter.count("RetrievePropertiesEx") >= 3).await;
 
         vcenter.clear_faults().await;
         let event = until(&mut events, |e| matches!(e, Event::Left(_))).await;
@@ -279,7 +279,7 @@ async fn many_departed_objects_are_checked_but_not_at_a_silent_vcenter() {
     })
     .await;
     // One check for all objects with some retries, then less and less often.
-    let asked = counter.of("RetrievePropertiesEx");
+    let asked = counter.count("RetrievePropertiesEx");
     assert!(asked < 60, "{asked} questions to a vCenter that does not answer");
 
     vcenter.clear_faults().await;
@@ -296,7 +296,7 @@ async fn a_snapshot_in_pages_is_one_view_and_no_change_is_lost() {
         let vcenter = Vcenter::start(Inventory::with_vms(250).version(version)).await;
         let (client, counter) = counted(&vcenter).await;
         let (watch, inventory, mut events) = watching(&client, vms()).await;
-        assert!(counter.of("WaitForUpdatesEx") >= 3, "{:?}", counter.all());
+        assert!(counter.count("WaitForUpdatesEx") >= 3, "{:?}", counter.all());
         assert_eq!(inventory.view().vms().len(), 250, "the first view is whole");
 
         let added: Vec<_> = (0..150).map(|n| SimulatedVm::named(&format!("added-{n}"))).collect();
@@ -409,9 +409,12 @@ async fn a_watch_costs_one_filter_and_cleans_up() {
         let vcenter = Vcenter::start(Inventory::with_vms(5).version(version)).await;
         let (client, counter) = counted(&vcenter).await;
         let (watch, _inventory, _events) = watching(&client, everything()).await;
-        assert_eq!((counter.of("CreateFilter"), counter.of("CreateContainerView")), (1, 1));
+        assert_eq!((counter.count("CreateFilter"), counter.count("CreateContainerView")), (1, 1));
         watch.stop().await;
-        assert_eq!((counter.of("DestroyPropertyCollector"), counter.of("DestroyView")), (1, 1));
+        assert_eq!(
+            (counter.count("DestroyPropertyCollector"), counter.count("DestroyView")),
+            (1, 1)
+        );
     })
     .await;
 }
@@ -463,12 +466,12 @@ async fn failed_collectors_are_destroyed_in_vcenter() {
         until(&mut events, |event| matches!(event, Event::Resynced)).await;
         vcenter.clear_faults().await;
     }
-    let made = counter.of("CreatePropertyCollector");
+    let made = counter.count("CreatePropertyCollector");
     assert!(made >= 10, "each fault costs a collector: {:?}", counter.all());
     holds("all but one are destroyed", || {
-        counter.of("DestroyPropertyCollector") == counter.of("CreatePropertyCollector") - 1
+        counter.count("DestroyPropertyCollector") == counter.count("CreatePropertyCollector") - 1
     })
     .await;
     watch.stop().await;
-    assert_eq!(counter.of("DestroyPropertyCollector"), counter.of("CreatePropertyCollector"));
+    assert_eq!(counter.count("DestroyPropertyCollector"), counter.count("CreatePropertyCollector"));
 }

@@ -30,7 +30,7 @@ async fn an_unanswered_check_does_not_block_other_changes() {
     vcenter.fault(Fault::on("RetrievePropertiesEx").hangs()).await;
     vcenter.destroy_vm("/DC0/vm/node-1").await;
     testkit::eventually("the check has arrived", 60, async || {
-        let asked = vcenter.calls().await.of("RetrievePropertiesEx");
+        let asked = vcenter.calls().await.count("RetrievePropertiesEx");
         if asked > 0 { Ok(()) } else { Err("not yet") }
     })
     .await;
@@ -60,9 +60,9 @@ async fn a_watch_stopped_during_an_outage_leaves_nothing_in_vcenter() {
     vcenter.fault(Fault::on("CreatePropertyCollector").status(503)).await;
     vcenter.fault(Fault::on("WaitForUpdatesEx").dropped()).await;
     until(&mut events, |e| matches!(e, Event::Unreachable(_))).await;
-    assert_eq!(counter.of("DestroyPropertyCollector"), 0);
+    assert_eq!(counter.count("DestroyPropertyCollector"), 0);
     watch.stop().await;
-    assert_eq!((counter.of("DestroyPropertyCollector"), counter.of("DestroyView")), (1, 1));
+    assert_eq!((counter.count("DestroyPropertyCollector"), counter.count("DestroyView")), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,7 +83,7 @@ async fn a_vcenter_that_fails_after_each_snapshot_is_called_less_often() {
     }
     let start = Instant::now();
     let watch = client.watch(vms());
-    holds("six views were created", || counter.of("CreatePropertyCollector") >= 6).await;
+    holds("six views were created", || counter.count("CreatePropertyCollector") >= 6).await;
     // The five pauses between them are at least 0.1, 0.2, 0.4, 0.8 and 1.6 seconds, and longer on a
     // busy host.
     let took = start.elapsed();

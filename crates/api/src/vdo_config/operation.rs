@@ -197,7 +197,7 @@ pub enum Repair {
 
 impl Remediation {
     /// The setting for one repair, or the default.
-    pub fn of(&self, repair: Repair) -> Remedy {
+    pub fn remedy(&self, repair: Repair) -> Remedy {
         let own = match repair {
             Repair::DiskUuid => self.disk_uuid,
             Repair::NodeTaints => self.node_taints,

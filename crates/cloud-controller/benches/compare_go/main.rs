@@ -373,7 +373,7 @@ async fn go_rounds(page: &mut Page) {
     tokio::time::sleep(Duration::from_secs(45)).await;
     let calls = environment.vcenter.calls().await;
     // The number of rounds follows from the logins: one per node and round.
-    let rounds = calls.of("POST /rest/com/vmware/cis/session") as f64 / 50.0;
+    let rounds = calls.count("POST /rest/com/vmware/cis/session") as f64 / 50.0;
     let per_node = calls.sum() as f64 / (rounds * 50.0).max(1.0);
     page.note(
         "a round of status updates, every five minutes",

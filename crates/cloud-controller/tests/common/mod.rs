@@ -277,7 +277,7 @@ async fn allow(client: &Client) {
 }
 
 pub(crate) async fn apply(client: &Client, object: &Object) -> Result<(), String> {
-    let id = plan::ObjectId::of(object);
+    let id = plan::ObjectId::from_object(object);
     let api = operator::act::api_of(client, &id).map_err(|e| e.to_string())?;
     let parameters = PatchParams::apply("test").force();
     let applied = api.patch(&id.name, &parameters, &Patch::Apply(&object.0)).await;

@@ -106,7 +106,7 @@ async fn the_volume_of_a_deleted_claim_is_handled_by_its_reclaim_policy() {
     let handle = orphan.volume().await.unwrap().spec.unwrap().csi.unwrap().volume_handle;
     let in_cns = site.cns_volumes().await;
     assert_eq!(in_cns.iter().map(|volume| &*volume.id.id).collect::<Vec<_>>(), [handle]);
-    assert_eq!(site.vcenter.calls().await.of("CnsCreateVolume"), 2, "one for each claim");
+    assert_eq!(site.vcenter.calls().await.count("CnsCreateVolume"), 2, "one for each claim");
     process.kill();
 }
 

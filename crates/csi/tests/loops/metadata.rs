@@ -90,7 +90,11 @@ async fn vcenter_shows_the_claim_and_the_pods_of_a_volume() {
         all
     };
     until_entries(&driver, &handle, &with(&["PERSISTENT_VOLUME_CLAIM data"])).await;
-    assert_eq!(driver.vcenter.calls().await.of("CnsUpdateVolumeMetadata"), 0, "it was created so");
+    assert_eq!(
+        driver.vcenter.calls().await.count("CnsUpdateVolumeMetadata"),
+        0,
+        "it was created so"
+    );
 
     label(&stage, "data", "db").await;
     until_entries(&driver, &handle, &with(&["PERSISTENT_VOLUME_CLAIM data app=db"])).await;
@@ -129,7 +133,7 @@ async fn vcenter_shows_the_claim_and_the_pods_of_a_volume() {
         if count == claims.len() { Ok(()) } else { Err(count.to_string()) }
     })
     .await;
-    let calls = driver.vcenter.calls().await.of("CnsUpdateVolumeMetadata");
+    let calls = driver.vcenter.calls().await.count("CnsUpdateVolumeMetadata");
     assert!(calls <= 5, "{calls} calls for 10 volumes");
     leader.stop().await;
 }
@@ -204,7 +208,7 @@ async fn a_cluster_with_the_same_cluster_id_loses_nothing() {
     driver.vcenter.forget_calls().await;
     let leader = run(&stage, &driver, Duration::from_millis(500));
     eventually("there were many full syncs", 60, async || {
-        let calls = driver.vcenter.calls().await.of("CnsQueryVolume");
+        let calls = driver.vcenter.calls().await.count("CnsQueryVolume");
         if calls >= 6 { Ok(()) } else { Err(calls.to_string()) }
     })
     .await;
@@ -214,8 +218,8 @@ async fn a_cluster_with_the_same_cluster_id_loses_nothing() {
     let pods: Vec<_> = found.iter().filter(|entry| entry.starts_with("POD")).collect();
     assert_eq!(pods, ["POD their-pod", "POD unknown-pod"], "only our own entry is removed");
     let calls = driver.vcenter.calls().await;
-    assert_eq!(calls.of("CnsDeleteVolume"), 0);
-    assert_eq!(calls.of("CnsUpdateVolumeMetadata"), 1, "{:?}", calls.total);
+    assert_eq!(calls.count("CnsDeleteVolume"), 0);
+    assert_eq!(calls.count("CnsUpdateVolumeMetadata"), 1, "{:?}", calls.total);
     leader.stop().await;
 }
 

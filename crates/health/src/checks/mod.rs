@@ -11,7 +11,7 @@ mod zones;
 
 use std::sync::LazyLock;
 
-use crate::check::{Check, Run};
+use crate::check::{Check, CheckScope};
 
 pub(crate) use drivers::images::successor as successor_image;
 
@@ -29,26 +29,31 @@ static ALL: LazyLock<Vec<&'static Check>> = LazyLock::new(|| {
 });
 
 static OF_NODES: LazyLock<Vec<&'static Check>> = LazyLock::new(|| {
-    all().iter().copied().filter(|c| matches!(c.run, Run::Node(_) | Run::NodeVm(_))).collect()
+    all()
+        .iter()
+        .copied()
+        .filter(|c| matches!(c.run, CheckScope::Node(_) | CheckScope::NodeVm(_)))
+        .collect()
 });
 
 static OF_VMS: LazyLock<Vec<String>> = LazyLock::new(|| {
     all().iter().filter(|check| check.needs_vm()).map(|check| check.topic()).collect()
 });
 
-static OF_VOLUMES: LazyLock<Vec<&'static Check>> =
-    LazyLock::new(|| all().iter().copied().filter(|c| matches!(c.run, Run::Volume(_))).collect());
+static OF_VOLUMES: LazyLock<Vec<&'static Check>> = LazyLock::new(|| {
+    all().iter().copied().filter(|c| matches!(c.run, CheckScope::Volume(_))).collect()
+});
 
-pub(crate) fn of_nodes() -> &'static [&'static Check] {
+pub(crate) fn node_checks() -> &'static [&'static Check] {
     &OF_NODES
 }
 
 /// Topics of the checks that need a node's VM, for the text about an unknown VM.
-pub(crate) fn of_vms() -> &'static [String] {
+pub(crate) fn vm_checks() -> &'static [String] {
     &OF_VMS
 }
 
-pub(crate) fn of_volumes() -> &'static [&'static Check] {
+pub(crate) fn volume_checks() -> &'static [&'static Check] {
     &OF_VOLUMES
 }
 

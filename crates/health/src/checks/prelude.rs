@@ -7,9 +7,9 @@ pub(crate) use api::{
 
 #[allow(unused_imports, reason = "each check uses some of it")]
 pub(crate) use crate::{
-    check::{Anchor, Check, Hit, Part, Run, Sink},
+    check::{Anchor, Check, CheckScope, Hit, Part, Sink},
     facts::{Facts, Known, Node, Vcenter, Version, Volume},
-    view::{Found, NodeVm, View, datastore_subject, first_names, span, vcenter_subject},
+    view::{FactsView, FoundVm, NodeVm, datastore_subject, first_names, span, vcenter_subject},
 };
 
 #[cfg(test)]

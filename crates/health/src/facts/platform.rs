@@ -107,13 +107,13 @@ mod tests {
     #[test]
     fn a_platform_is_detected_from_version_system_or_labels() {
         let none = BTreeMap::new();
-        let told = |version: &str| Platform::detect(version, &[], "Ubuntu 24.04", &none);
-        assert_eq!(told("v1.34.1+rke2r1"), Some(Platform::Rke2));
-        assert_eq!(told("v1.34.1+k3s1"), Some(Platform::K3s));
-        assert_eq!(told("v1.34.1+k0s"), Some(Platform::K0s));
-        assert_eq!(told("v1.34.1-eks-113cf36"), Some(Platform::EksAnywhere));
-        assert_eq!(told("v1.28.8+vmware.1"), Some(Platform::Tkg));
-        assert_eq!(told("v1.34.1"), None);
+        let detected = |version: &str| Platform::detect(version, &[], "Ubuntu 24.04", &none);
+        assert_eq!(detected("v1.34.1+rke2r1"), Some(Platform::Rke2));
+        assert_eq!(detected("v1.34.1+k3s1"), Some(Platform::K3s));
+        assert_eq!(detected("v1.34.1+k0s"), Some(Platform::K0s));
+        assert_eq!(detected("v1.34.1-eks-113cf36"), Some(Platform::EksAnywhere));
+        assert_eq!(detected("v1.28.8+vmware.1"), Some(Platform::Tkg));
+        assert_eq!(detected("v1.34.1"), None);
         let openshift = Platform::detect("v1.34.1", &["apps", "config.openshift.io"], "", &none);
         assert_eq!(openshift, Some(Platform::OpenShift));
         assert_eq!(Platform::detect("v1.34.1", &[], "Talos (v1.11)", &none), Some(Platform::Talos));

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_all_makers_are_read() {
+    fn versions_of_kubernetes_vsphere_and_drivers_are_parsed() {
         for (text, expected) in [
             ("v1.36.2+rke2r1", Version::new(1, 36, 2)),
             ("8.0.3.00400", Version::new(8, 0, 3)),

@@ -95,7 +95,7 @@ fn without_zones(facts: &mut Facts) {
 }
 
 /// Moves a driver and its leases to another namespace.
-fn home(facts: &mut Facts, name: &str, namespace: &str) {
+fn move_driver(facts: &mut Facts, name: &str, namespace: &str) {
     let drivers = &mut facts.cluster.drivers;
     let both = [&mut drivers.cloud, &mut drivers.storage];
     let all = both.into_iter().filter_map(|driver| driver.get_mut()?.as_mut());
@@ -135,8 +135,8 @@ fn openshift_of_its_own() -> Facts {
     without_webhooks(&mut facts);
     network(&mut facts, "OVN-Kubernetes");
     label(&mut facts, "node.openshift.io/os_id", "rhel");
-    home(&mut facts, "CPI", "openshift-cloud-controller-manager");
-    home(&mut facts, "CSI", "openshift-cluster-csi-drivers");
+    move_driver(&mut facts, "CPI", "openshift-cloud-controller-manager");
+    move_driver(&mut facts, "CSI", "openshift-cluster-csi-drivers");
     // OpenShift names images only by digest, so the driver's release is unknown.
     let image = "quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:0a1b";
     if let Some(driver) = cloud(&mut facts) {
@@ -235,7 +235,7 @@ fn rke2() -> Facts {
     without_webhooks(&mut facts);
     network(&mut facts, "Canal");
     label(&mut facts, "node-role.kubernetes.io/etcd", "true");
-    home(&mut facts, "CSI", "kube-system");
+    move_driver(&mut facts, "CSI", "kube-system");
     let image = "rancher/mirrored-cloud-provider-vsphere:v1.33.0";
     if let Some(driver) = cloud(&mut facts) {
         let name = "rancher-vsphere-cpi-cloud-controller-manager";

@@ -103,7 +103,7 @@ fn the_committed_benchmark_is_the_one_these_tests_give() {
 
 fn document() -> String {
     let link = |code: &&str| {
-        format!("[{code}](findings/{code}.md) {}", Definition::of(code).unwrap().title)
+        format!("[{code}](findings/{code}.md) {}", Definition::find(code).unwrap().title)
     };
     let mut met = 0;
     let mut table = String::new();
@@ -233,7 +233,7 @@ fn coverage() -> String {
 fn what_others_check_is_checked_here_or_there_is_a_reason() {
     for covered in COVERAGE {
         for code in covered.codes {
-            assert!(Definition::of(code).is_some(), "{}: {code}", covered.name);
+            assert!(Definition::find(code).is_some(), "{}: {code}", covered.name);
         }
         assert_ne!(covered.codes.is_empty(), covered.note.is_empty(), "{}", covered.name);
     }

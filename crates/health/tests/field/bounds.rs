@@ -33,7 +33,7 @@ fn wreck() -> Facts {
 
 #[test]
 fn five_thousand_broken_nodes_fit_into_the_status() {
-    let examination = Examination::of(wreck());
+    let examination = Examination::run(wreck());
     let report = examination.report();
     assert!(report.all().len() > MAX_FINDINGS, "the wreck is not bad enough to show anything");
     let findings = report.findings();
@@ -57,7 +57,7 @@ fn long_texts_do_not_make_the_status_too_large() {
         ..Conflict::default()
     };
     facts.operator.conflicts = (0..90).map(conflict).collect::<Vec<_>>().into();
-    let findings = Examination::of(facts).report().findings();
+    let findings = Examination::run(facts).report().findings();
     let bytes = serde_json::to_string(&findings).unwrap().len();
     assert!(bytes <= MAX_BYTES + 4096, "{bytes}");
     assert_eq!(findings.last().unwrap().code, "VDO-1802", "some had to be left out");
@@ -65,7 +65,7 @@ fn long_texts_do_not_make_the_status_too_large() {
 
 #[test]
 fn every_object_of_a_finding_is_reached_page_by_page() {
-    let examination = Examination::of(wreck());
+    let examination = Examination::run(wreck());
     let report = examination.report();
     let mut names = BTreeSet::new();
     loop {
@@ -86,7 +86,7 @@ fn one_fault_of_many_nodes_is_one_finding_with_steps_for_the_first() {
         facts.vm(name).disk_uuid = false.into();
         facts.vm(name).disk_uuid_set = false;
     }
-    let findings = Examination::of(facts).report().findings();
+    let findings = Examination::run(facts).report().findings();
     assert_eq!(findings.len(), 1, "{findings:#?}");
     let finding = &findings[0];
     assert_eq!(finding.count, 5);
@@ -107,14 +107,14 @@ fn a_finding_somebody_accepted_is_shown_as_such_until_it_runs_out() {
         reason: "moves to the new domain on Monday".into(),
         until: Some(later),
     }];
-    let examination = Examination::of(facts.clone());
+    let examination = Examination::run(facts.clone());
     let report = examination.report();
     assert_eq!(report.worst(), None, "nobody is woken for it");
     assert!(report.blockers().is_empty(), "and nothing waits for it");
     let shown = report.findings().remove(0).acknowledged.unwrap();
     assert_eq!(shown.reason, "moves to the new domain on Monday");
     facts.now = later;
-    let examination = Examination::of(facts);
+    let examination = Examination::run(facts);
     assert_eq!(examination.report().worst(), Some(Severity::Blocker));
     assert_eq!(examination.report().blockers().len(), 1);
 }
@@ -124,7 +124,7 @@ fn what_follows_from_a_lesser_fault_can_still_block() {
     let mut facts = healthy();
     facts.node("worker-1").ready = false;
     facts.vm("worker-1").datacenter = "DC9".into();
-    let blockers = Examination::of(facts).report().blockers();
+    let blockers = Examination::run(facts).report().blockers();
     assert_eq!(blockers.len(), 1, "{blockers:#?}");
     assert_eq!(blockers[0].code, "VDO-1227", "rolling the cloud provider could cost the node");
     assert_eq!(blockers[0].consequence_of.as_deref(), Some("VDO-1211"));
@@ -135,13 +135,13 @@ fn since_when_is_kept_from_one_look_to_the_next() {
     let mut facts = healthy();
     facts.vm("worker-1").disk_uuid = false.into();
     facts.vm("worker-1").disk_uuid_set = false;
-    let mut first = Examination::of(facts.clone()).report().findings();
+    let mut first = Examination::run(facts.clone()).report().findings();
     let begin = Timestamp::from_second(1000).unwrap();
     date(&mut first, &[], begin);
     facts.vm("worker-2").disk_uuid = false.into();
     facts.vm("worker-2").disk_uuid_set = false;
     facts.vm("worker-2").hardware = 9;
-    let mut second = Examination::of(facts).report().findings();
+    let mut second = Examination::run(facts).report().findings();
     date(&mut second, &first, Timestamp::from_second(2000).unwrap());
     let since = |code: &str| {
         let finding = second.iter().find(|finding| finding.code == code).unwrap();
@@ -164,7 +164,7 @@ fn an_unreachable_vcenter_is_one_alarm_and_nothing_is_called_fine() {
     vcenter.tasks = Known::unknown(reason);
     vcenter.inventory = Known::unknown(reason);
     vcenter.services.values_mut().for_each(|state| *state = Known::unknown(reason));
-    let findings = Examination::of(facts).report().findings();
+    let findings = Examination::run(facts).report().findings();
     let roots: Vec<&str> =
         findings.iter().filter(|f| f.consequence_of.is_none()).map(|f| f.code.as_str()).collect();
     assert_eq!(roots, ["VDO-1301"], "{findings:#?}");
@@ -174,6 +174,6 @@ fn an_unreachable_vcenter_is_one_alarm_and_nothing_is_called_fine() {
 
 #[test]
 fn an_empty_world_is_unknown_and_does_not_panic() {
-    let findings = Examination::of(Facts::default()).report().findings();
+    let findings = Examination::run(Facts::default()).report().findings();
     assert!(findings.iter().any(|finding| finding.code == "VDO-1801"), "{findings:#?}");
 }

@@ -131,11 +131,11 @@ proptest! {
 
     #[test]
     fn a_change_leads_to_what_a_fresh_look_would_find(steps in steps()) {
-        let mut examination = Examination::of(without_zones());
+        let mut examination = Examination::run(without_zones());
         for step in &steps {
             apply(&mut examination, step);
         }
-        let fresh = Examination::of(examination.facts().clone());
+        let fresh = Examination::run(examination.facts().clone());
         prop_assert_eq!(examination.report().all(), fresh.report().all());
     }
 }
@@ -232,12 +232,12 @@ fn every_fault_that_comes_and_goes_in_small_steps_is_seen_to_come_and_to_go() {
     let all = rows().iter().map(|row| (row.id, injected(row)));
     let mut stepped = 0;
     for (name, faulty) in all.chain(FAULTS.iter().map(|(code, make)| (*code, with(*make)))) {
-        let mut examination = Examination::of(healthy());
+        let mut examination = Examination::run(healthy());
         if !bring(&mut examination, &faulty) {
             continue;
         }
         stepped += 1;
-        let fresh = Examination::of(faulty);
+        let fresh = Examination::run(faulty);
         assert_eq!(examination.report().all(), fresh.report().all(), "{name} comes");
         assert!(bring(&mut examination, &healthy()), "{name}");
         assert_eq!(examination.report().all(), [], "{name} goes");

@@ -26,7 +26,7 @@ use health::Examination;
 /// The findings, by code.
 fn found(facts: Facts) -> BTreeMap<String, Vec<Finding>> {
     let mut by_code: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
-    for finding in Examination::of(facts).report().all() {
+    for finding in Examination::run(facts).report().all() {
         by_code.entry(finding.code.clone()).or_default().push(finding);
     }
     by_code

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use health::{Check, Index, View, checks};
+use health::{Check, FactsView, Index, checks};
 use serde_json::json;
 
 use crate::{
@@ -25,7 +25,7 @@ const CANNOT_TELL: &str = api::finding::codes::CHECK_INCOMPLETE.code;
 
 /// The findings of a single check, by code.
 fn codes_of(check: &'static Check, (facts, index): &IndexedFacts) -> BTreeSet<&'static str> {
-    let hits = check.hits(&View { facts, index });
+    let hits = check.hits(&FactsView { facts, index });
     hits.iter().map(|hit| hit.definition.code).collect()
 }
 
@@ -84,7 +84,7 @@ fn blind() -> Vec<Facts> {
 type IndexedFacts = (Facts, Index);
 
 fn indexed(facts: Facts) -> IndexedFacts {
-    let index = Index::of(&facts);
+    let index = Index::new(&facts);
     (facts, index)
 }
 
@@ -102,7 +102,7 @@ fn is_blind(check: &'static Check, blind: &[IndexedFacts]) -> bool {
     };
     let other = checks::all().iter().find(|check| check.name == *other).unwrap();
     blind.iter().any(|(facts, index)| {
-        other.hits(&View { facts, index }).iter().any(|hit| {
+        other.hits(&FactsView { facts, index }).iter().any(|hit| {
             hit.definition.code == CANNOT_TELL
                 && hit.own.iter().any(|(_, text)| text.contains(words))
         })

@@ -47,7 +47,7 @@ fn every_finding_of_health_has_a_fault_that_gives_it() {
 #[test]
 fn no_text_has_a_hole() {
     for (code, finding) in examples() {
-        let definition = Definition::of(&code).unwrap();
+        let definition = Definition::find(&code).unwrap();
         let seen = finding.seen.iter();
         let texts: Vec<&String> = seen.chain(&finding.remedy).chain([&finding.why]).collect();
         for name in definition.placeholders() {

@@ -12,10 +12,15 @@ use runtime::error_chain::error_chain;
 use serde_json::json;
 
 /// Writes the labels and publishes an event for each. The next round retries the writes that fail.
-pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, words: &[NodeLabel]) {
+pub(crate) async fn label(
+    client: &Client,
+    recorder: &Recorder,
+    facts: &Facts,
+    labels: &[NodeLabel],
+) {
     let nodes = Api::<Node>::all(client.clone());
-    for word @ NodeLabel { node, out, why } in words {
-        if let Err(error) = write(&nodes, word).await {
+    for label @ NodeLabel { node, out, why } in labels {
+        if let Err(error) = write(&nodes, label).await {
             tracing::warn!(node, error = error_chain(&error), "a node could not be labelled");
             continue;
         }
@@ -32,18 +37,18 @@ pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, wo
 
 /// Applies without force, so values that another manager wrote to the node stay. The uid limits the apply to
 /// this node: VDO does not re-create a node that is gone.
-async fn write(nodes: &Api<Node>, word: &NodeLabel) -> Result<(), kube::Error> {
-    let seen = nodes.get_metadata(&word.node).await?;
-    let mut said = json!({
+async fn write(nodes: &Api<Node>, label: &NodeLabel) -> Result<(), kube::Error> {
+    let seen = nodes.get_metadata(&label.node).await?;
+    let mut patch = json!({
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": word.node, "uid": seen.metadata.uid},
+        "metadata": {"name": label.node, "uid": seen.metadata.uid},
     });
-    if word.out {
-        said["metadata"]["labels"] = json!({VSPHERE_LABEL: "false"});
-        said["metadata"]["annotations"] = json!({names::LEFT_OUT: word.why});
+    if label.out {
+        patch["metadata"]["labels"] = json!({VSPHERE_LABEL: "false"});
+        patch["metadata"]["annotations"] = json!({names::LEFT_OUT: label.why});
     }
     let writer = PatchParams::apply(names::FIELD_MANAGER);
-    nodes.patch_metadata(&word.node, &writer, &Patch::Apply(said)).await?;
+    nodes.patch_metadata(&label.node, &writer, &Patch::Apply(patch)).await?;
     Ok(())
 }
 

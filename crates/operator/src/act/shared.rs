@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_cluster_has_once_is_nobodys_to_take() {
+    fn objects_that_a_cluster_has_only_once_are_not_overwritten() {
         let object = |kind: &str, name: &str, of: &str| {
             remedy(&Object(json!({"kind": kind, "metadata": {"name": name}, "type": of})))
         };

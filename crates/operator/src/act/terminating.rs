@@ -15,10 +15,10 @@ pub(crate) async fn holds(client: &Client, error: &Error) -> Option<String> {
         return None;
     }
     let namespace = Api::<Namespace>::all(client.clone()).get_opt(name).await.ok()??;
-    told(name, &namespace)
+    reason(name, &namespace)
 }
 
-fn told(name: &str, namespace: &Namespace) -> Option<String> {
+fn reason(name: &str, namespace: &Namespace) -> Option<String> {
     namespace.metadata.deletion_timestamp.as_ref()?;
     let conditions = namespace.status.as_ref().and_then(|status| status.conditions.as_ref());
     let reasons: Vec<&str> = conditions
@@ -40,17 +40,17 @@ mod tests {
     #[test]
     fn the_finalizers_that_hold_a_namespace_are_named() {
         let mut namespace: Namespace = serde_json::from_value(json!({
-            "metadata": {"name": "home"},
+            "metadata": {"name": "driver"},
             "status": {"conditions": [
                 {"type": "NamespaceDeletionContentFailure", "status": "False", "message": "all fine"},
                 {"type": "NamespaceFinalizersRemaining", "status": "True", "message": "example.com/hold"},
             ]},
         }))
         .unwrap();
-        assert_eq!(told("home", &namespace), None, "it is not being deleted");
+        assert_eq!(reason("driver", &namespace), None, "it is not being deleted");
         let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
         namespace.metadata.deletion_timestamp = Some(now);
-        let text = told("home", &namespace).unwrap();
+        let text = reason("driver", &namespace).unwrap();
         assert!(text.contains("example.com/hold") && !text.contains("all fine"), "{text}");
     }
 }

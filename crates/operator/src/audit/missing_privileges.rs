@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 const OBJECTS: usize = 64;
 
 /// The missing privileges of each object; none if vCenter did not report the privileges.
-pub(crate) fn of(grants: &Known<Grants>, wanted: &Wanted, at: Timestamp) -> Option<Privileges> {
+pub(crate) fn find(grants: &Known<Grants>, wanted: &Wanted, at: Timestamp) -> Option<Privileges> {
     let missing = grants.get()?.entities.iter().filter_map(|entity| {
         let held = entity.privileges.get()?;
         let needed = privileges::needed_names(entity.kind, wanted).into_iter();
@@ -49,12 +49,12 @@ mod tests {
                 entity("/C", Known::unknown("no answer")),
             ],
         };
-        let told = of(&Known::Known(grants), &wanted, Timestamp::UNIX_EPOCH).unwrap();
+        let found = find(&Known::Known(grants), &wanted, Timestamp::UNIX_EPOCH).unwrap();
         let missing_privileges = MissingPrivileges {
             object: "/B".to_owned(),
             privileges: vec!["System.Read".to_owned()],
         };
-        assert_eq!(told.missing, [missing_privileges]);
-        assert_eq!(of(&Known::unknown("down"), &wanted, Timestamp::UNIX_EPOCH), None);
+        assert_eq!(found.missing, [missing_privileges]);
+        assert_eq!(find(&Known::unknown("down"), &wanted, Timestamp::UNIX_EPOCH), None);
     }
 }

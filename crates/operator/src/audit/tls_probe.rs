@@ -27,8 +27,8 @@ pub struct TlsProbe {
 }
 
 /// Probes a vCenter, given as `host` or `host:port`.
-pub async fn look(address: &str) -> TlsProbe {
-    match probe(address).await {
+pub(super) async fn probe(address: &str) -> TlsProbe {
+    match inspect(address).await {
         Ok(seen) => seen,
         Err(error) => {
             let reason = error_chain(&error);
@@ -37,7 +37,7 @@ pub async fn look(address: &str) -> TlsProbe {
     }
 }
 
-async fn probe(address: &str) -> Result<TlsProbe, reqwest::Error> {
+async fn inspect(address: &str) -> Result<TlsProbe, reqwest::Error> {
     // The probe accepts any certificate, because it only inspects it and sends no secret.
     let client = reqwest::Client::builder()
         .danger_accept_invalid_certs(true)

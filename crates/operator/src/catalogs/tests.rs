@@ -68,10 +68,10 @@ fn the_serial_never_goes_back_not_even_over_a_restart() {
     let mut before = catalogs();
     assert!(before.offer("url", signed(7, &key).as_bytes(), &keys, Delivery::Network));
     let floors = before.store.floors();
-    let kept = Kept { floors, source: "url".into(), ..Kept::default() };
+    let stored = StoredCatalog { floors, source: "url".into(), ..StoredCatalog::default() };
 
     let mut after = catalogs();
-    after.resume(&kept, None);
+    after.resume(&stored, None);
     assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, Delivery::Network));
     assert_eq!(after.trouble().unwrap().kind, CatalogTroubleKind::RolledBack);
     assert_eq!(after.current().serial, 1, "what VDO carries goes on");
@@ -90,18 +90,18 @@ fn a_fetched_catalog_is_in_use_at_once_after_a_restart_if_its_signature_still_ho
     let url = "https://example.com/catalog.json";
     let floors = [(key.public().id(), 7)].into();
     let bundle = signed(7, &key);
-    let kept = Kept { floors, source: url.into(), bundle, ..Kept::default() };
+    let stored = StoredCatalog { floors, source: url.into(), bundle, ..StoredCatalog::default() };
     let mut config = config(Some(&key));
     let mut catalogs = catalogs();
-    catalogs.resume(&kept, Some(&config));
+    catalogs.resume(&stored, Some(&config));
     assert_eq!(catalogs.current().serial, 1, "nobody asks for it");
     config.spec.matrix_url = Some(url.into());
-    catalogs.resume(&kept, Some(&config));
+    catalogs.resume(&stored, Some(&config));
     assert_eq!(catalogs.current().serial, 7);
 
     let mut tampered = self::catalogs();
-    let kept = Kept { bundle: kept.bundle.replace("signature", "scribble"), ..kept };
-    tampered.resume(&kept, Some(&config));
+    let stored = StoredCatalog { bundle: stored.bundle.replace("signature", "scribble"), ..stored };
+    tampered.resume(&stored, Some(&config));
     assert_eq!(tampered.current().serial, 1);
 }
 
@@ -125,10 +125,14 @@ fn a_catalog_that_expired_while_it_was_in_use_is_in_use_after_a_restart_too() {
         config.spec = api::CompatibilityConfigSpec { public_key: config.spec.public_key, ..spec };
         let floors = [(key.public().id(), 7)].into();
         let source = source_of(&config).unwrap();
-        let kept =
-            Kept { floors, source: source.clone(), bundle: expired(7, &key), ..Kept::default() };
+        let stored = StoredCatalog {
+            floors,
+            source: source.clone(),
+            bundle: expired(7, &key),
+            ..StoredCatalog::default()
+        };
         let mut after = catalogs();
-        after.resume(&kept, Some(&config));
+        after.resume(&stored, Some(&config));
         assert_eq!((after.current().serial, after.trouble()), (7, None), "{source}");
         assert_eq!(after.status().source, Some(source));
         // The source can offer the same catalog again. VDO accepts no older one, and no other expired one.
@@ -155,7 +159,7 @@ fn a_key_that_replaces_another_starts_with_a_serial_of_its_own() {
 
     let mut after = catalogs();
     let floors = before.store.floors();
-    after.resume(&Kept { floors, ..Kept::default() }, Some(&config(Some(&new))));
+    after.resume(&StoredCatalog { floors, ..StoredCatalog::default() }, Some(&config(Some(&new))));
     assert!(!after.offer("url", signed(1, &new).as_bytes(), &keys, Delivery::Network));
     assert!(after.offer("url", signed(3, &new).as_bytes(), &keys, Delivery::Network));
     let keys = keys_of(&config(Some(&old)));
@@ -167,7 +171,8 @@ fn the_floor_an_early_release_kept_holds_for_the_keys_of_today() {
     let (key, _) = SigningKey::generate().unwrap();
     let config = config(Some(&key));
     let mut after = catalogs();
-    after.resume(&Kept { early_floor: Some(7), ..Kept::default() }, Some(&config));
+    after
+        .resume(&StoredCatalog { early_floor: Some(7), ..StoredCatalog::default() }, Some(&config));
     let keys = keys_of(&config);
     assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, Delivery::Network));
     assert!(after.offer("url", signed(7, &key).as_bytes(), &keys, Delivery::Network));

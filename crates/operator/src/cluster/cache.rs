@@ -26,7 +26,7 @@ pub(crate) type Filler = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Extracts of objects, by `namespace/name`. Clones share the same cache.
 #[derive(Debug)]
-pub(crate) struct Cache<T>(Arc<RwLock<Inner<T>>>);
+pub(crate) struct Cache<T>(Arc<RwLock<CacheState<T>>>);
 
 impl<T> Clone for Cache<T> {
     fn clone(&self) -> Self {
@@ -35,29 +35,29 @@ impl<T> Clone for Cache<T> {
 }
 
 #[derive(Debug)]
-struct Inner<T> {
+struct CacheState<T> {
     items: BTreeMap<String, T>,
     /// Items of a list that is not complete yet.
-    coming: BTreeMap<String, T>,
+    listing: BTreeMap<String, T>,
     /// The reason why there is no complete view; `None` as soon as there is one.
-    blind: Option<String>,
+    unlisted: Option<String>,
     revision: u64,
 }
 
 /// The objects of one kind, and the function that extracts an item from each.
-pub(crate) struct Source<K, T> {
+pub(crate) struct WatchSource<K, T> {
     open: Box<dyn Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + Sync>,
     keep: fn(&K) -> Option<T>,
     differs: fn(&T, &T) -> bool,
 }
 
-impl<K, T> Source<K, T>
+impl<K, T> WatchSource<K, T>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     T: Clone + PartialEq + Send + Sync + 'static,
 {
     /// A source of the items that `keep` extracts from each object of `api`.
-    pub(crate) fn of(api: Api<K>, config: watcher::Config, keep: fn(&K) -> Option<T>) -> Self {
+    pub(crate) fn new(api: Api<K>, config: watcher::Config, keep: fn(&K) -> Option<T>) -> Self {
         let open = move || watcher(api.clone(), config.clone()).boxed();
         Self { open: Box::new(open), keep, differs: PartialEq::ne }
     }
@@ -70,15 +70,15 @@ where
 
     /// A cache, and the watch that fills it.
     pub(crate) fn watch(self, changed: &Arc<watch::Sender<()>>) -> (Cache<T>, Filler) {
-        let kept = Cache::blank();
-        let (target, changed) = (kept.clone(), changed.clone());
+        let cache = Cache::blank();
+        let (target, changed) = (cache.clone(), changed.clone());
         let filler = (self.open)().default_backoff().for_each(move |event| {
-            if target.take(event, self.keep, self.differs) {
+            if target.apply(event, self.keep, self.differs) {
                 changed.send_replace(());
             }
             std::future::ready(())
         });
-        (kept, Box::pin(filler))
+        (cache, Box::pin(filler))
     }
 
     /// Like [`Self::watch`], for a kind that not every cluster defines. The watch fills the cache while
@@ -88,8 +88,8 @@ where
         definition: Cache<()>,
         changed: &Arc<watch::Sender<()>>,
     ) -> (Cache<T>, Filler) {
-        let kept = Cache::blank();
-        let (target, changed) = (kept.clone(), changed.clone());
+        let cache = Cache::blank();
+        let (target, changed) = (cache.clone(), changed.clone());
         let filler = async move {
             let mut news = changed.subscribe();
             let mut events = None;
@@ -118,7 +118,7 @@ where
                 tokio::select! {
                     event = next => {
                         let Some(event) = event else { return };
-                        if target.take(event, self.keep, self.differs) {
+                        if target.apply(event, self.keep, self.differs) {
                             changed.send_replace(());
                         }
                     }
@@ -126,16 +126,16 @@ where
                 }
             }
         };
-        (kept, Box::pin(filler))
+        (cache, Box::pin(filler))
     }
 }
 
 impl<T> Cache<T> {
     fn blank() -> Self {
-        let inner = Inner {
+        let inner = CacheState {
             items: BTreeMap::new(),
-            coming: BTreeMap::new(),
-            blind: Some(UNTRIED.to_owned()),
+            listing: BTreeMap::new(),
+            unlisted: Some(UNTRIED.to_owned()),
             revision: 0,
         };
         Self(Arc::new(RwLock::new(inner)))
@@ -145,18 +145,18 @@ impl<T> Cache<T> {
     fn forget(&self, reason: &str) {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         inner.items.clear();
-        inner.coming.clear();
-        let news = inner.blind.as_deref() != Some(reason);
-        inner.blind = Some(reason.to_owned());
+        inner.listing.clear();
+        let news = inner.unlisted.as_deref() != Some(reason);
+        inner.unlisted = Some(reason.to_owned());
         inner.revision += u64::from(news);
     }
 
     /// Records that no objects exist. Returns whether that is a change.
     fn empty(&self) -> bool {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let news = inner.blind.take().is_some() || !inner.items.is_empty();
+        let news = inner.unlisted.take().is_some() || !inner.items.is_empty();
         inner.items.clear();
-        inner.coming.clear();
+        inner.listing.clear();
         inner.revision += u64::from(news);
         news
     }
@@ -165,7 +165,7 @@ impl<T> Cache<T> {
 impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
     /// A cache of the items that `keep` extracts from each object of a watch, and the task that fills it. The
     /// task notifies `changed` when an item appears, disappears or `differs` from its previous value.
-    pub(crate) fn of<K>(
+    pub(crate) fn watch<K>(
         events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
         keep: fn(&K) -> Option<T>,
         differs: fn(&T, &T) -> bool,
@@ -177,7 +177,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
         let cache = Self::blank();
         let target = cache.clone();
         let filler = events.default_backoff().for_each(move |event| {
-            if target.take(event, keep, differs) {
+            if target.apply(event, keep, differs) {
                 changed.send_replace(());
             }
             std::future::ready(())
@@ -186,7 +186,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
     }
 
     /// Applies an event. Returns whether it changed the view.
-    fn take<K: Resource>(
+    fn apply<K: Resource>(
         &self,
         event: watcher::Result<watcher::Event<K>>,
         keep: fn(&K) -> Option<T>,
@@ -195,20 +195,20 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let news = match event {
             Ok(watcher::Event::Init) => {
-                inner.coming.clear();
+                inner.listing.clear();
                 false
             }
             Ok(watcher::Event::InitApply(object)) => {
                 let key = key(&object);
                 if let Some(item) = keep(&object) {
-                    inner.coming.insert(key, item);
+                    inner.listing.insert(key, item);
                 }
                 false
             }
             Ok(watcher::Event::InitDone) => {
-                let coming = std::mem::take(&mut inner.coming);
-                let news = inner.blind.take().is_some() || inner.items != coming;
-                inner.items = coming;
+                let listing = std::mem::take(&mut inner.listing);
+                let news = inner.unlisted.take().is_some() || inner.items != listing;
+                inner.items = listing;
                 news
             }
             Ok(watcher::Event::Apply(object)) => {
@@ -226,9 +226,9 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
             Err(error) => {
                 let reason = reason(&error);
                 // A complete view stays valid: a restarted watch catches up.
-                let news = inner.blind.as_ref().is_some_and(|before| *before != reason);
-                if inner.blind.is_some() {
-                    inner.blind = Some(reason);
+                let news = inner.unlisted.as_ref().is_some_and(|before| *before != reason);
+                if inner.unlisted.is_some() {
+                    inner.unlisted = Some(reason);
                 }
                 news
             }
@@ -244,7 +244,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
 
     /// Whether there is a complete view, or a reason why there is none.
     pub(crate) fn is_tried(&self) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).blind.as_deref() != Some(UNTRIED)
+        self.0.read().unwrap_or_else(PoisonError::into_inner).unlisted.as_deref() != Some(UNTRIED)
     }
 
     /// A number that changes whenever the cached items change.
@@ -252,12 +252,12 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).revision
     }
 
-    /// Passes all items to `make`, or returns the reason why there is no view.
-    pub(crate) fn read<R>(&self, make: impl FnOnce(&BTreeMap<String, T>) -> R) -> Known<R> {
+    /// Passes all items to `with`, or returns the reason why there is no view.
+    pub(crate) fn read<R>(&self, with: impl FnOnce(&BTreeMap<String, T>) -> R) -> Known<R> {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        match &inner.blind {
+        match &inner.unlisted {
             Some(reason) => Known::unknown(reason),
-            None => Known::Known(make(&inner.items)),
+            None => Known::Known(with(&inner.items)),
         }
     }
 }
@@ -286,10 +286,10 @@ mod tests {
     }
 
     fn cache() -> Cache<String> {
-        Cache(Arc::new(RwLock::new(Inner {
+        Cache(Arc::new(RwLock::new(CacheState {
             items: BTreeMap::new(),
-            coming: BTreeMap::new(),
-            blind: Some("not yet".into()),
+            listing: BTreeMap::new(),
+            unlisted: Some("not yet".into()),
             revision: 0,
         })))
     }
@@ -300,25 +300,25 @@ mod tests {
         assert_eq!(cache.read(BTreeMap::len), Known::unknown("not yet"));
         let forbidden = kube::core::Status::failure("configmaps is forbidden", "Forbidden");
         let refused = watcher::Error::WatchError(Box::new(forbidden));
-        assert!(cache.take::<ConfigMap>(Err(refused), keep, PartialEq::ne), "the reason is news");
+        assert!(cache.apply::<ConfigMap>(Err(refused), keep, PartialEq::ne), "the reason is news");
         assert_eq!(cache.read(BTreeMap::len), Known::unknown("configmaps is forbidden"));
-        cache.take::<ConfigMap>(Ok(watcher::Event::Init), keep, PartialEq::ne);
-        assert!(cache.take::<ConfigMap>(Ok(watcher::Event::InitDone), keep, PartialEq::ne));
+        cache.apply::<ConfigMap>(Ok(watcher::Event::Init), keep, PartialEq::ne);
+        assert!(cache.apply::<ConfigMap>(Ok(watcher::Event::InitDone), keep, PartialEq::ne));
         assert_eq!(cache.read(BTreeMap::len), Known::Known(0));
     }
 
     #[test]
-    fn only_what_changes_what_is_kept_is_news() {
+    fn only_a_change_of_the_extract_is_a_change_to_report() {
         let cache = cache();
-        cache.take(Ok(watcher::Event::InitApply(map("a", "1"))), keep, PartialEq::ne);
-        cache.take::<ConfigMap>(Ok(watcher::Event::InitDone), keep, PartialEq::ne);
+        cache.apply(Ok(watcher::Event::InitApply(map("a", "1"))), keep, PartialEq::ne);
+        cache.apply::<ConfigMap>(Ok(watcher::Event::InitDone), keep, PartialEq::ne);
         let before = cache.revision();
-        assert!(!cache.take(Ok(watcher::Event::Apply(map("a", "1"))), keep, PartialEq::ne));
-        assert!(!cache.take(Ok(watcher::Event::Apply(map("b", "no"))), keep, PartialEq::ne));
+        assert!(!cache.apply(Ok(watcher::Event::Apply(map("a", "1"))), keep, PartialEq::ne));
+        assert!(!cache.apply(Ok(watcher::Event::Apply(map("b", "no"))), keep, PartialEq::ne));
         assert_eq!(cache.revision(), before);
         assert!(
-            cache.take(Ok(watcher::Event::Apply(map("a", "no"))), keep, PartialEq::ne),
-            "it goes"
+            cache.apply(Ok(watcher::Event::Apply(map("a", "no"))), keep, PartialEq::ne),
+            "the item is gone"
         );
         assert_eq!(cache.read(BTreeMap::len), Known::Known(0));
         assert!(cache.revision() > before);

@@ -39,14 +39,14 @@ const FORBIDDEN: &str = "this account cannot read logs: get pods/log is forbidde
 
 /// A container that ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ended {
+pub(crate) struct CrashedContainer {
     namespace: String,
     pod: String,
     container: String,
 }
 
 /// The crash logs of a container, and the restart count of the run they belong to.
-type Heard = BTreeMap<Ended, (i32, Known<Vec<String>>)>;
+type Logs = BTreeMap<CrashedContainer, (i32, Known<Vec<String>>)>;
 
 /// The last termination message in the status of a container; empty if there is none.
 pub(crate) fn message(status: &ContainerStatus) -> &str {
@@ -56,7 +56,7 @@ pub(crate) fn message(status: &ContainerStatus) -> &str {
 }
 
 /// Whether a container crashed and its status has no termination message.
-fn is_mute(status: &ContainerStatus) -> bool {
+fn lacks_message(status: &ContainerStatus) -> bool {
     let state = status.state.as_ref();
     let waiting = state.and_then(|state| state.waiting.as_ref()?.reason.as_deref());
     let ended = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
@@ -66,18 +66,20 @@ fn is_mute(status: &ContainerStatus) -> bool {
 }
 
 /// The containers of a pod whose logs VDO must request, and the restart count of each.
-fn mute(pod: &Pod) -> impl Iterator<Item = (Ended, i32)> {
+fn without_message(pod: &Pod) -> impl Iterator<Item = (CrashedContainer, i32)> {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    statuses.filter(|status| is_mute(status)).map(|status| {
+    statuses.filter(|status| lacks_message(status)).map(|status| {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let container = status.name.clone();
-        (Ended { namespace, pod: name, container }, status.restart_count)
+        (CrashedContainer { namespace, pod: name, container }, status.restart_count)
     })
 }
 
 /// The same for all these pods, limited to the first [`MOST`] containers.
-pub(crate) fn all_mute<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<Ended, i32> {
-    let mut all: BTreeMap<Ended, i32> = pods.flat_map(mute).collect();
+pub(crate) fn all_without_message<'p>(
+    pods: impl Iterator<Item = &'p Pod>,
+) -> BTreeMap<CrashedContainer, i32> {
+    let mut all: BTreeMap<CrashedContainer, i32> = pods.flat_map(without_message).collect();
     while all.len() > MOST {
         all.pop_last();
     }
@@ -85,7 +87,7 @@ pub(crate) fn all_mute<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<Ende
 }
 
 /// Reads the end of the log of the run that ended.
-async fn read(client: &Client, ended: &Ended) -> Known<Vec<String>> {
+async fn read(client: &Client, ended: &CrashedContainer) -> Known<Vec<String>> {
     let pods = Api::<Pod>::namespaced(client.clone(), &ended.namespace);
     let parameters = LogParams {
         container: Some(ended.container.clone()),
@@ -116,17 +118,21 @@ pub(crate) fn lines(text: &str) -> Vec<String> {
 
 /// The crash logs read so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Said(Heard);
+pub(crate) struct ReadLogs(Logs);
 
-impl Said {
+impl ReadLogs {
     /// The last lines of a container and, if VDO cannot read them, the reason. Both are empty while VDO reads
     /// them for the first time.
-    pub(crate) fn of(&self, pod: &Pod, status: &ContainerStatus) -> (Vec<String>, Option<String>) {
+    pub(crate) fn last_lines(
+        &self,
+        pod: &Pod,
+        status: &ContainerStatus,
+    ) -> (Vec<String>, Option<String>) {
         let message = message(status);
-        if !message.is_empty() || !is_mute(status) {
+        if !message.is_empty() || !lacks_message(status) {
             return (lines(message), None);
         }
-        let ended = Ended {
+        let ended = CrashedContainer {
             namespace: pod.namespace().unwrap_or_default(),
             pod: pod.name_any(),
             container: status.name.clone(),
@@ -140,53 +146,53 @@ impl Said {
     }
 
     /// The permission to read logs, if a read failed because it is missing.
-    pub(crate) fn right(&self) -> Option<AccessReview> {
-        let mut reasons = self.0.values().filter_map(|(_, said)| said.reason());
-        reasons.any(|reason| reason == FORBIDDEN).then(right)
+    pub(crate) fn missing_permission(&self) -> Option<AccessReview> {
+        let mut reasons = self.0.values().filter_map(|(_, log)| log.reason());
+        reasons.any(|reason| reason == FORBIDDEN).then(permission)
     }
 }
 
-fn right() -> AccessReview {
+fn permission() -> AccessReview {
     AccessReview {
         group: String::new(),
         resource: "pods/log".to_owned(),
         namespace: None,
         verb: "get".to_owned(),
         allowed: false,
-        needed_for: "telling why a driver that somebody else installed crashes".to_owned(),
+        needed_for: "reading the crash logs of drivers that are not managed by VDO".to_owned(),
     }
 }
 
-type Done = (Ended, i32, Known<Vec<String>>);
+type LogResult = (CrashedContainer, i32, Known<Vec<String>>);
 
-async fn listen(client: Client, ended: Ended, restarts: i32) -> Done {
-    let said = read(&client, &ended).await;
-    (ended, restarts, said)
+async fn fetch(client: Client, ended: CrashedContainer, restarts: i32) -> LogResult {
+    let log = read(&client, &ended).await;
+    (ended, restarts, log)
 }
 
-fn take(heard: &mut Heard, done: Option<Result<Done, tokio::task::JoinError>>) {
-    if let Some(Ok((ended, restarts, said))) = done {
-        heard.insert(ended, (restarts, said));
+fn store(logs: &mut Logs, result: Option<Result<LogResult, tokio::task::JoinError>>) {
+    if let Some(Ok((ended, restarts, log))) = result {
+        logs.insert(ended, (restarts, log));
     }
 }
 
 /// Reads the crash logs of the requested containers: once, and again after each further crash.
 pub(crate) struct CrashLogs {
-    wanted: watch::Sender<BTreeMap<Ended, i32>>,
-    heard: Arc<RwLock<Heard>>,
+    wanted: watch::Sender<BTreeMap<CrashedContainer, i32>>,
+    logs: Arc<RwLock<Logs>>,
 }
 
 impl CrashLogs {
     /// The task notifies `changed` whenever it has read a log.
     pub(crate) fn new(client: &Client, changed: &Arc<watch::Sender<()>>) -> (Self, Filler) {
         let wanted = watch::Sender::new(BTreeMap::new());
-        let heard = Arc::new(RwLock::new(Heard::new()));
-        let filler = follow(client.clone(), wanted.subscribe(), heard.clone(), changed.clone());
-        (Self { wanted, heard }, Box::pin(filler))
+        let logs = Arc::new(RwLock::new(Logs::new()));
+        let filler = follow(client.clone(), wanted.subscribe(), logs.clone(), changed.clone());
+        (Self { wanted, logs }, Box::pin(filler))
     }
 
     /// Replaces the set of containers to read.
-    pub(crate) fn follow(&self, crashed: BTreeMap<Ended, i32>) {
+    pub(crate) fn follow(&self, crashed: BTreeMap<CrashedContainer, i32>) {
         self.wanted.send_if_modified(|before| {
             let news = *before != crashed;
             *before = crashed;
@@ -196,40 +202,40 @@ impl CrashLogs {
 
     /// Whether the log of every requested container was read.
     pub(crate) fn is_read(&self) -> bool {
-        let heard = self.heard.read().unwrap_or_else(PoisonError::into_inner);
-        self.wanted.borrow().keys().all(|ended| heard.contains_key(ended))
+        let logs = self.logs.read().unwrap_or_else(PoisonError::into_inner);
+        self.wanted.borrow().keys().all(|ended| logs.contains_key(ended))
     }
 
     /// The crash logs read so far.
-    pub(crate) fn said(&self) -> Said {
-        Said(self.heard.read().unwrap_or_else(PoisonError::into_inner).clone())
+    pub(crate) fn read_logs(&self) -> ReadLogs {
+        ReadLogs(self.logs.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
 
 async fn follow(
     client: Client,
-    mut told: watch::Receiver<BTreeMap<Ended, i32>>,
-    heard: Arc<RwLock<Heard>>,
+    mut requested: watch::Receiver<BTreeMap<CrashedContainer, i32>>,
+    logs: Arc<RwLock<Logs>>,
     changed: Arc<watch::Sender<()>>,
 ) {
     let mut tasks = JoinSet::new();
-    let mut asked: BTreeSet<(Ended, i32)> = BTreeSet::new();
+    let mut asked: BTreeSet<(CrashedContainer, i32)> = BTreeSet::new();
     loop {
-        let wanted = told.borrow_and_update().clone();
+        let wanted = requested.borrow_and_update().clone();
         asked.retain(|(ended, restarts)| wanted.get(ended) == Some(restarts));
         {
-            let mut heard = heard.write().unwrap_or_else(PoisonError::into_inner);
-            heard.retain(|ended, _| wanted.contains_key(ended));
+            let mut logs = logs.write().unwrap_or_else(PoisonError::into_inner);
+            logs.retain(|ended, _| wanted.contains_key(ended));
         }
         for one in wanted {
             if tasks.len() < AT_ONCE && asked.insert(one.clone()) {
-                tasks.spawn(listen(client.clone(), one.0, one.1));
+                tasks.spawn(fetch(client.clone(), one.0, one.1));
             }
         }
         tokio::select! {
-            more = told.changed() => if more.is_err() { return },
+            more = requested.changed() => if more.is_err() { return },
             done = tasks.join_next(), if !tasks.is_empty() => {
-                take(&mut heard.write().unwrap_or_else(PoisonError::into_inner), done);
+                store(&mut logs.write().unwrap_or_else(PoisonError::into_inner), done);
                 changed.send_replace(());
             }
         }
@@ -259,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_are_listened_to_that_crashed_without_a_word() {
+    fn only_crashed_containers_without_a_termination_message_need_their_log() {
         let mut running = crashed(None);
         running["state"] = json!({"running": {}});
         running["lastState"]["terminated"]["exitCode"] = json!(0);
@@ -278,27 +284,31 @@ mod tests {
             (running, 0),
             (starting, 0),
         ] {
-            assert_eq!(all_mute([pod("one", &status)].iter()).len(), expected, "{status}");
+            assert_eq!(
+                all_without_message([pod("one", &status)].iter()).len(),
+                expected,
+                "{status}"
+            );
         }
     }
 
     #[test]
-    fn of_a_driver_that_crashes_everywhere_few_are_listened_to_and_the_others_are_unknown() {
+    fn of_a_driver_that_crashes_everywhere_few_logs_are_read_and_the_others_are_unknown() {
         let pods: Vec<Pod> = (0..1000).map(|n| pod(&format!("{n:04}"), &crashed(None))).collect();
-        let wanted = all_mute(pods.iter());
+        let wanted = all_without_message(pods.iter());
         assert_eq!(wanted.len(), MOST);
-        let heard = wanted.into_keys().map(|ended| (ended, (4, vec!["why".to_owned()].into())));
-        let said = Said(heard.collect());
-        let of = |pod: &Pod| {
+        let logs = wanted.into_keys().map(|ended| (ended, (4, vec!["why".to_owned()].into())));
+        let read = ReadLogs(logs.collect());
+        let last_lines = |pod: &Pod| {
             let status = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap();
-            said.of(pod, &status[0])
+            read.last_lines(pod, &status[0])
         };
-        assert_eq!(of(&pods[0]), (vec!["why".to_owned()], None));
-        assert_eq!(of(&pods[999]), (Vec::new(), Some(TOO_MANY.to_owned())));
+        assert_eq!(last_lines(&pods[0]), (vec!["why".to_owned()], None));
+        assert_eq!(last_lines(&pods[999]), (Vec::new(), Some(TOO_MANY.to_owned())));
     }
 
     #[test]
-    fn a_log_is_its_last_lines_and_no_line_is_endless() {
+    fn a_crash_log_has_few_lines_of_limited_length() {
         let text = format!("{}\n\n{}\n", "early\n".repeat(30), "x".repeat(5000));
         let lines = lines(&text);
         assert_eq!(lines.len(), LINES);

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use plan::{
     ObjectId,
-    facts::{DriverSecret, Seen},
+    facts::{AppliedObject, DriverSecret},
     names,
     record::{Record, Records},
 };
@@ -38,10 +38,10 @@ impl LastRead {
 
 /// The Secrets of the drivers on record. A Secret that VDO cannot read is absent: only the work that depends
 /// on it waits.
-pub(crate) async fn of(
+pub(crate) async fn read_all(
     client: &Client,
     last: &LastRead,
-    objects: &BTreeMap<ObjectId, Seen>,
+    objects: &BTreeMap<ObjectId, AppliedObject>,
     records: &Records,
 ) -> BTreeMap<Driver, DriverSecret> {
     let mut all = BTreeMap::new();

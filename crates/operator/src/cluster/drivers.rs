@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use catalog::{Driver, Implementation};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::ResourceExt;
-use plan::{facts::Task, names};
+use plan::{facts::WorkloadRole, names};
 
-use super::pods::made_by;
+use super::pods::is_owner;
 use crate::allowed_namespaces;
 
 /// Whether a workload looks like part of a driver.
@@ -25,7 +25,7 @@ pub(crate) fn part(
     kind: &str,
     object: &impl ResourceExt,
     template: Option<&PodTemplateSpec>,
-) -> Option<(Driver, Task)> {
+) -> Option<(Driver, WorkloadRole)> {
     let name = object.name_any();
     let spec = template.and_then(|template| template.spec.as_ref());
     let images = spec.into_iter().flat_map(|spec| &spec.containers);
@@ -39,13 +39,13 @@ pub(crate) fn part(
     };
     match () {
         () if name == "vsphere-cloud-controller-manager" || runs(&is_cpi) => {
-            Some((Driver::Cpi, Task::Controller))
+            Some((Driver::Cpi, WorkloadRole::Controller))
         }
-        () if is_storage("node") => Some((Driver::Csi, Task::Node)),
-        () if is_storage("controller") => Some((Driver::Csi, Task::Controller)),
-        () if runs(&is_csi) && kind == "DaemonSet" => Some((Driver::Csi, Task::Node)),
-        () if runs(&is_csi) => Some((Driver::Csi, Task::Controller)),
-        () if is_labelled(object.labels()) => Some((Driver::Csi, Task::Helper)),
+        () if is_storage("node") => Some((Driver::Csi, WorkloadRole::Node)),
+        () if is_storage("controller") => Some((Driver::Csi, WorkloadRole::Controller)),
+        () if runs(&is_csi) && kind == "DaemonSet" => Some((Driver::Csi, WorkloadRole::Node)),
+        () if runs(&is_csi) => Some((Driver::Csi, WorkloadRole::Controller)),
+        () if is_labelled(object.labels()) => Some((Driver::Csi, WorkloadRole::Helper)),
         () => None,
     }
 }
@@ -109,7 +109,7 @@ pub(crate) fn implementation(template: Option<&PodTemplateSpec>) -> Option<Imple
 
 /// Whether a pod belongs to this workload.
 pub(crate) fn belongs_to(pod: &Pod, kind: &str, name: &str) -> bool {
-    pod.owner_references().iter().any(|owner| made_by(&owner.kind, &owner.name, kind, name))
+    pod.owner_references().iter().any(|owner| is_owner(&owner.kind, &owner.name, kind, name))
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    fn part_of(name: &str, kind: &str, image: &str) -> Option<(Driver, Task)> {
+    fn part_of(name: &str, kind: &str, image: &str) -> Option<(Driver, WorkloadRole)> {
         let deployment: Deployment = serde_json::from_value(json!({
             "metadata": {"name": name},
             "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "c", "image": image}]}}},
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn a_driver_is_known_by_its_image_whatever_it_is_called() {
-        let controller = Some((Driver::Csi, Task::Controller));
-        let node = Some((Driver::Csi, Task::Node));
-        let cloud = Some((Driver::Cpi, Task::Controller));
+        let controller = Some((Driver::Csi, WorkloadRole::Controller));
+        let node = Some((Driver::Csi, WorkloadRole::Node));
+        let cloud = Some((Driver::Cpi, WorkloadRole::Controller));
         let upstream = "registry.k8s.io/csi-vsphere/driver:v3.7.0@sha256:00";
         assert_eq!(part_of("my-storage", "Deployment", upstream), controller);
         assert_eq!(part_of("my-storage", "DaemonSet", upstream), node);
@@ -148,12 +148,12 @@ mod tests {
     #[test]
     fn a_driver_is_known_by_its_name_whatever_it_runs() {
         let openshift = "quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:00";
-        let controller = Some((Driver::Csi, Task::Controller));
+        let controller = Some((Driver::Csi, WorkloadRole::Controller));
         assert_eq!(
             part_of("vmware-vsphere-csi-driver-controller", "Deployment", openshift),
             controller
         );
-        let node = Some((Driver::Csi, Task::Node));
+        let node = Some((Driver::Csi, WorkloadRole::Node));
         assert_eq!(part_of("vsphere-csi-node-windows", "DaemonSet", openshift), node);
     }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_driver_is_none() {
+    fn other_workloads_are_no_drivers() {
         assert_eq!(part_of("web", "Deployment", "example.com/web:1"), None);
         assert_eq!(
             part_of(

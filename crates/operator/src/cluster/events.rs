@@ -2,7 +2,7 @@
 
 use health::facts::{Event, Lease};
 use jiff::Timestamp;
-use k8s_openapi::api::{coordination::v1::Lease as SeenLease, core::v1::Event as SeenEvent};
+use k8s_openapi::api::{coordination::v1::Lease as KubeLease, core::v1::Event as KubeEvent};
 use kube::ResourceExt;
 
 use super::volumes::bounded;
@@ -32,7 +32,7 @@ pub(crate) struct Warning {
 }
 
 /// The warning in an event, without its time and count, because they change with every repetition.
-pub(crate) fn warning(event: &SeenEvent) -> Option<Warning> {
+pub(crate) fn warning(event: &KubeEvent) -> Option<Warning> {
     if event.type_.as_deref() != Some("Warning") {
         return None;
     }
@@ -52,7 +52,7 @@ pub(crate) fn warning(event: &SeenEvent) -> Option<Warning> {
 }
 
 /// The facts of a driver's lease.
-pub(crate) fn lease(lease: &SeenLease) -> Option<Lease> {
+pub(crate) fn lease(lease: &KubeLease) -> Option<Lease> {
     let name = lease.name_any();
     let (_, driver) = LEASES.iter().find(|(known, _)| *known == name)?;
     let namespace = lease.namespace().unwrap_or_default();
@@ -71,7 +71,7 @@ pub(crate) fn lease(lease: &SeenLease) -> Option<Lease> {
 
 /// Whether a lease has a new holder, or its holder renews it again after it expired. A normal renewal is not
 /// a change.
-pub(crate) fn is_taken_up(before: &Lease, after: &Lease) -> bool {
+pub(crate) fn has_new_holder(before: &Lease, after: &Lease) -> bool {
     let gap = after.renewed.as_second() - before.renewed.as_second();
     before.holder != after.holder || gap > i64::from(before.seconds) + 60
 }

@@ -4,11 +4,11 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use health::facts::{CsiEntry, Event, Known, Node, PLATFORM_LABEL, Platform, VSPHERE_LABEL};
 use jiff::Timestamp;
-use k8s_openapi::api::{core::v1::Node as Seen, storage::v1::CSINode};
+use k8s_openapi::api::{core::v1::Node as KubeNode, storage::v1::CSINode};
 use kube::ResourceExt;
 use plan::names;
 
-use super::site::Site;
+use super::site::RelatedObjects;
 
 /// The labels that identify control-plane nodes: the current one of Kubernetes, its predecessor, Rancher's
 /// and MicroK8s'.
@@ -36,7 +36,7 @@ const NO_NETWORK: &str = "network";
 
 /// The cached part of a node. There may be thousands of nodes, and the object itself is large.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Kept {
+pub(crate) struct CachedNode {
     /// When the node joined.
     pub(crate) created: Timestamp,
     /// Whether the kubelet reports the node as ready.
@@ -62,15 +62,15 @@ pub(crate) struct Kept {
     /// The resource pressure for which the kubelet evicts pods, if any.
     pub(crate) pressure: Option<&'static str>,
     /// Whether VDO itself marked the node as not a vSphere VM.
-    pub(crate) left_out: bool,
+    pub(crate) excluded_by_vdo: bool,
     /// Its taints: key and effect.
     pub(crate) taints: Box<[(String, String)]>,
     /// The labels that the checks read.
     pub(crate) labels: Box<[(&'static str, Box<str>)]>,
 }
 
-impl Kept {
-    pub(crate) fn of(node: &Seen) -> Self {
+impl CachedNode {
+    pub(crate) fn new(node: &KubeNode) -> Self {
         let status = node.status.as_ref();
         let spec = node.spec.as_ref();
         let info = status.and_then(|status| status.node_info.as_ref());
@@ -88,8 +88,9 @@ impl Kept {
             ready: ready.is_some_and(|condition| condition.status == "True"),
             since,
             without_network: ready.is_some_and(|condition| {
-                let says = |text: &str| text.to_ascii_lowercase().contains(NO_NETWORK);
-                condition.status == "False" && condition.message.as_deref().is_some_and(says)
+                let mentions_network = |text: &str| text.to_ascii_lowercase().contains(NO_NETWORK);
+                condition.status == "False"
+                    && condition.message.as_deref().is_some_and(mentions_network)
             }),
             control_plane: CONTROL_PLANE
                 .into_iter()
@@ -104,12 +105,12 @@ impl Kept {
                 .filter(|id| !id.is_empty())
                 .map(Into::into),
             system_uuid: info.map_or("", |info| &info.system_uuid).into(),
-            provided_ip: node.annotations().get(PROVIDED_IP).map(|told| told.as_str().into()),
+            provided_ip: node.annotations().get(PROVIDED_IP).map(|ip| ip.as_str().into()),
             kubelet: info.map_or("", |info| &info.kubelet_version).into(),
             pressure: PRESSURES.into_iter().find(|pressure| {
                 conditions.iter().any(|c| c.type_ == *pressure && c.status == "True")
             }),
-            left_out: node.annotations().contains_key(names::LEFT_OUT),
+            excluded_by_vdo: node.annotations().contains_key(names::LEFT_OUT),
             taints: taints.iter().map(|taint| (taint.key.clone(), taint.effect.clone())).collect(),
             labels: labels.collect(),
         }
@@ -117,14 +118,14 @@ impl Kept {
 }
 
 /// Facts about nodes from other objects, by name of the node.
-pub(crate) struct Beside {
+pub(crate) struct NodeDetails {
     csi: Known<BTreeMap<String, CsiEntry>>,
     topologies: Known<BTreeMap<String, String>>,
     mounts: Known<BTreeMap<String, Vec<Event>>>,
 }
 
-impl Beside {
-    pub(crate) fn of(csi: Known<BTreeMap<String, CsiEntry>>, site: &Site) -> Self {
+impl NodeDetails {
+    pub(crate) fn new(csi: Known<BTreeMap<String, CsiEntry>>, site: &RelatedObjects) -> Self {
         let mounts = super::site::map(&site.mounts, |all| {
             let mut by_node: BTreeMap<String, Vec<Event>> = BTreeMap::new();
             for (node, event) in all.values() {
@@ -136,12 +137,12 @@ impl Beside {
     }
 }
 
-fn of_node<T: Clone>(known: &Known<BTreeMap<String, T>>, name: &str) -> Known<Option<T>> {
+fn for_node<T: Clone>(known: &Known<BTreeMap<String, T>>, name: &str) -> Known<Option<T>> {
     super::site::map(known, |all| all.get(name).cloned())
 }
 
 /// The facts of one node, joined with those from other objects.
-pub(crate) fn node(name: &str, node: &Kept, beside: &Beside) -> Node {
+pub(crate) fn node(name: &str, node: &CachedNode, details: &NodeDetails) -> Node {
     let labels = node.labels.iter().map(|(key, value)| ((*key).to_owned(), value.to_string()));
     Node {
         name: name.to_owned(),
@@ -157,9 +158,9 @@ pub(crate) fn node(name: &str, node: &Kept, beside: &Beside) -> Node {
         labels: labels.collect(),
         provided_ip: node.provided_ip.as_deref().map(ToOwned::to_owned),
         kubelet: node.kubelet.parse().unwrap_or_default(),
-        csi: of_node(&beside.csi, name),
-        topology_error: of_node(&beside.topologies, name),
-        mount_failures: super::site::map(&beside.mounts, |all| {
+        csi: for_node(&details.csi, name),
+        topology_error: for_node(&details.topologies, name),
+        mount_failures: super::site::map(&details.mounts, |all| {
             all.get(name).cloned().unwrap_or_default()
         }),
     }
@@ -167,7 +168,7 @@ pub(crate) fn node(name: &str, node: &Kept, beside: &Beside) -> Node {
 
 /// The nodes whose kubelet reports that they have no network, and since when.
 pub(crate) fn without_network<'a>(
-    nodes: impl Iterator<Item = (&'a String, &'a Kept)>,
+    nodes: impl Iterator<Item = (&'a String, &'a CachedNode)>,
 ) -> Vec<(String, Timestamp)> {
     let silent = nodes.filter(|(_, node)| node.without_network);
     silent.filter_map(|(name, node)| Some((name.clone(), node.since?))).collect()

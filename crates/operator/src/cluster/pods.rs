@@ -14,7 +14,7 @@ pub(crate) const REVISION: &str = "controller-revision-hash";
 /// The cached part of a pod. There is one on every node, and of a ready pod the facts need only its node and
 /// its revision.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Kept {
+pub(crate) struct CachedPod {
     namespace: Box<str>,
     /// Kind and name of its owner.
     owner: Option<(Box<str>, Box<str>)>,
@@ -24,25 +24,25 @@ pub(crate) struct Kept {
     pub(crate) revision: Option<Box<str>>,
     pub(crate) created: Timestamp,
     /// Whether it is being deleted.
-    pub(crate) leaving: bool,
+    pub(crate) terminating: bool,
     /// The slimmed pod, if it is not ready: it shows why the pod does not run.
     pub(crate) unready: Option<Arc<Pod>>,
 }
 
-impl Kept {
-    pub(crate) fn of(pod: &Pod) -> Self {
+impl CachedPod {
+    pub(crate) fn new(pod: &Pod) -> Self {
         let metadata = &pod.metadata;
         let owners = pod.owner_references();
-        let made = owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first());
+        let owner = owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first());
         let created = metadata.creation_timestamp.as_ref();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         Self {
             namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
-            owner: made.map(|owner| (owner.kind.as_str().into(), owner.name.as_str().into())),
+            owner: owner.map(|owner| (owner.kind.as_str().into(), owner.name.as_str().into())),
             node: node.map(Into::into),
             revision: pod.labels().get(REVISION).map(|revision| revision.as_str().into()),
             created: created.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-            leaving: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
             unready: (!is_ready(pod)).then(|| {
                 let mut pod = pod.clone();
                 slim(&mut pod);
@@ -55,12 +55,12 @@ impl Kept {
     pub(crate) fn belongs_to(&self, namespace: Option<&str>, kind: &str, name: &str) -> bool {
         let owner = self.owner.as_ref();
         *self.namespace == *namespace.unwrap_or_default()
-            && owner.is_some_and(|(of, by)| made_by(of, by, kind, name))
+            && owner.is_some_and(|(owner_kind, owner)| is_owner(owner_kind, owner, kind, name))
     }
 }
 
 /// Whether a pod with this owner belongs to this workload. A Deployment owns its pods through a ReplicaSet.
-pub(crate) fn made_by(owner_kind: &str, owner: &str, kind: &str, name: &str) -> bool {
+pub(crate) fn is_owner(owner_kind: &str, owner: &str, kind: &str, name: &str) -> bool {
     if kind == "DaemonSet" {
         return owner_kind == kind && owner == name;
     }
@@ -74,7 +74,7 @@ pub(crate) fn unready(stores: &Stores) -> Vec<Arc<Pod>> {
 }
 
 /// All pods, by `namespace/name`.
-pub(crate) type Pods = BTreeMap<String, Kept>;
+pub(crate) type Pods = BTreeMap<String, CachedPod>;
 
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());

@@ -54,7 +54,7 @@ pub(crate) struct Permissions {
 
 impl Permissions {
     /// The identifying permissions of a role, if it has any.
-    pub(crate) fn of(role: &ClusterRole) -> Option<Self> {
+    pub(crate) fn from_role(role: &ClusterRole) -> Option<Self> {
         let may = |group: &str, resource: &str, verbs: &[&str]| {
             let mut rules = role.rules.iter().flatten();
             rules.any(|rule| allows(rule, group, resource, verbs))
@@ -101,7 +101,7 @@ pub(crate) struct Binding {
 
 impl Binding {
     /// The cached part of a binding; none if it names no service account.
-    pub(crate) fn of(binding: &ClusterRoleBinding) -> Option<Self> {
+    pub(crate) fn from_binding(binding: &ClusterRoleBinding) -> Option<Self> {
         let subjects = binding.subjects.iter().flatten();
         let accounts = subjects.filter(|subject| subject.kind == "ServiceAccount");
         let accounts: Vec<Account> = accounts
@@ -120,7 +120,7 @@ pub(crate) struct Accounts(BTreeMap<Account, Permissions>);
 
 impl Accounts {
     /// Joins the permissions of ClusterRoles, by name, with all bindings.
-    pub(crate) fn of<'b>(
+    pub(crate) fn join<'b>(
         roles: &BTreeMap<String, Permissions>,
         bindings: impl IntoIterator<Item = &'b Binding>,
     ) -> Self {
@@ -155,7 +155,7 @@ pub(crate) struct Provenance {
 
 impl Provenance {
     /// Judges all workloads by the permissions of their accounts.
-    pub(crate) fn of<'w>(
+    pub(crate) fn judge<'w>(
         accounts: &Known<Accounts>,
         sets: impl IntoIterator<Item = &'w DaemonSet>,
         deployments: impl IntoIterator<Item = &'w Deployment>,
@@ -205,7 +205,7 @@ impl Stores {
             Known::Known(roles) => roles,
             Known::Unknown { reason } => return Known::Unknown { reason },
         };
-        self.bindings.read(|bindings| Accounts::of(&roles, bindings.values()))
+        self.bindings.read(|bindings| Accounts::join(&roles, bindings.values()))
     }
 
     /// The Deployment of the Go VDO, if it has replicas and is not the Deployment of this process, and the
@@ -275,8 +275,12 @@ mod tests {
             ],
         }))
         .unwrap();
-        let telling = Permissions::of(&role(rules)).map(|found| ("role".to_owned(), found));
-        Known::Known(Accounts::of(&telling.into_iter().collect(), &Binding::of(&binding)))
+        let permissions =
+            Permissions::from_role(&role(rules)).map(|found| ("role".to_owned(), found));
+        Known::Known(Accounts::join(
+            &permissions.into_iter().collect(),
+            &Binding::from_binding(&binding),
+        ))
     }
 
     fn nobody() -> Known<Accounts> {
@@ -330,7 +334,7 @@ mod tests {
             bound(&reads, "tenant", "driver"),
             bound(&named, "tenant", "default"),
         ] {
-            let provenance = Provenance::of(&accounts, [&set], [&controller, &cloud]);
+            let provenance = Provenance::judge(&accounts, [&set], [&controller, &cloud]);
             for driver in [Driver::Cpi, Driver::Csi] {
                 assert!(!provenance.counts(driver, "tenant"), "{driver} {accounts:?}");
             }
@@ -342,7 +346,7 @@ mod tests {
         let name = "vsphere-csi-controller";
         let controller = workload::<Deployment>("storage", name, Some("driver"), CSI_IMAGE);
         let accounts = bound(&attachments(), "storage", "driver");
-        let provenance = Provenance::of(&accounts, [], [&controller]);
+        let provenance = Provenance::judge(&accounts, [], [&controller]);
         assert!(provenance.counts(Driver::Csi, "storage"), "the node plugin with its controller");
         assert!(!provenance.counts(Driver::Cpi, "storage"), "the other driver is not proven");
         assert!(!provenance.counts(Driver::Csi, "tenant"));
@@ -351,24 +355,24 @@ mod tests {
         let status =
             json!([{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]);
         let accounts = bound(&status, "cloud", "default");
-        assert!(Provenance::of(&accounts, [&cloud], []).counts(Driver::Cpi, "cloud"));
+        assert!(Provenance::judge(&accounts, [&cloud], []).counts(Driver::Cpi, "cloud"));
     }
 
     #[test]
     fn in_the_allowed_namespaces_a_workload_is_what_it_looks_like() {
-        let provenance = Provenance::of(&nobody(), [], []);
+        let provenance = Provenance::judge(&nobody(), [], []);
         assert!(provenance.counts(Driver::Cpi, "kube-system"));
         assert!(provenance.counts(Driver::Csi, "vmware-system-csi"));
     }
 
     #[test]
     fn a_second_driver_is_not_risked_while_the_permissions_cannot_be_read() {
-        let provenance = Provenance::of(&Known::unknown("forbidden"), [], []);
+        let provenance = Provenance::judge(&Known::unknown("forbidden"), [], []);
         assert!(provenance.counts(Driver::Csi, "storage"));
     }
 
     #[test]
-    fn the_go_vdo_is_known_by_its_namespace_or_by_what_it_may_grant() {
+    fn the_go_vdo_is_known_by_its_namespace_or_by_the_permissions_it_can_grant() {
         let go_vdo = |namespace: &str, account: Option<&str>| {
             workload::<Deployment>(
                 namespace,

@@ -14,21 +14,22 @@ pub(crate) struct Releases<'a> {
 impl Releases<'_> {
     /// The feature switches that a driver's release ships with, and the reason why it does not support this
     /// cluster, if there is one. A release that the catalog does not know has neither.
-    pub(crate) fn of(
+    pub(crate) fn facts_for(
         &self,
         which: catalog::Driver,
         driver: &Driver,
     ) -> (BTreeMap<String, String>, Option<String>) {
-        let whose = if driver.upstream { Implementation::Upstream } else { Implementation::Rust };
+        let implementation =
+            if driver.upstream { Implementation::Upstream } else { Implementation::Rust };
         let runs = |release: &&Release| {
             driver.version.is_some() && release.version.to_string().parse().ok() == driver.version
         };
-        let Some(release) = self.catalog.releases_of(which, whose).find(runs) else {
+        let Some(release) = self.catalog.releases_of(which, implementation).find(runs) else {
             return (BTreeMap::new(), None);
         };
         let switches = release.features.iter();
         let switches = switches.map(|(name, on)| (name.clone(), on.to_string())).collect();
-        (switches, self.unsuitable(release, which, whose))
+        (switches, self.unsuitable(release, which, implementation))
     }
 
     /// Compares only the Kubernetes version. Other checks compare vCenter and the hosts.
@@ -36,16 +37,16 @@ impl Releases<'_> {
         &self,
         release: &Release,
         which: catalog::Driver,
-        whose: Implementation,
+        implementation: Implementation,
     ) -> Option<String> {
         let (cluster, supports) = (self.kubernetes?, release.kubernetes);
         let minor = cluster.as_minor();
         // The cluster is newer than every version in the catalog, so the catalog has no answer.
-        let newest = self.catalog.newest_kubernetes(which, whose);
-        let unheard_of = newest.is_some_and(|newest| minor > newest);
+        let newest = self.catalog.newest_kubernetes(which, implementation);
+        let unknown = newest.is_some_and(|newest| minor > newest);
         match supports.place(cluster) {
             Ordering::Less => Some(Reason::KubernetesTooOld { supports, cluster }.to_string()),
-            Ordering::Greater if unheard_of => None,
+            Ordering::Greater if unknown => None,
             Ordering::Greater if supports.tolerates.is_some_and(|most| minor <= most) => None,
             Ordering::Greater => Some(Reason::KubernetesTooNew { supports, cluster }.to_string()),
             Ordering::Equal => None,
@@ -57,24 +58,24 @@ impl Releases<'_> {
 mod tests {
     use super::*;
 
-    fn said(kubernetes: KubernetesVersion, version: &str) -> (usize, Option<String>) {
+    fn facts(kubernetes: KubernetesVersion, version: &str) -> (usize, Option<String>) {
         let catalog = catalog::embedded();
         let releases = Releases { catalog, kubernetes: Some(kubernetes) };
         let version = Some(version.parse().unwrap());
         let driver = Driver { version, upstream: true, ..Driver::default() };
-        let (switches, unsuitable) = releases.of(catalog::Driver::Csi, &driver);
+        let (switches, unsuitable) = releases.facts_for(catalog::Driver::Csi, &driver);
         (switches.len(), unsuitable)
     }
 
     #[test]
-    fn a_release_says_which_switches_it_has_and_whether_it_suits_the_cluster() {
-        let (switches, unsuitable) = said(KubernetesVersion::minor(1, 33), "3.7.0");
+    fn the_catalog_gives_the_switches_of_a_release_and_whether_it_suits_the_cluster() {
+        let (switches, unsuitable) = facts(KubernetesVersion::minor(1, 33), "3.7.0");
         assert!(switches > 0);
         assert_eq!(unsuitable, None);
         assert!(
-            said(KubernetesVersion::minor(1, 20), "3.7.0").1.is_some(),
+            facts(KubernetesVersion::minor(1, 20), "3.7.0").1.is_some(),
             "the cluster is too old"
         );
-        assert_eq!(said(KubernetesVersion::minor(1, 20), "99.0.0"), (0, None), "nobody knows it");
+        assert_eq!(facts(KubernetesVersion::minor(1, 20), "99.0.0"), (0, None), "nobody knows it");
     }
 }

@@ -6,7 +6,6 @@ mod views;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Debug,
-    future::Future,
     sync::Arc,
 };
 
@@ -31,16 +30,16 @@ use kube::{
         watcher,
     },
 };
-use plan::{ObjectId, facts::Seen, names};
+use plan::{ObjectId, facts::AppliedObject, names};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use self::slim::{content, plain, revision, slim, slim_daemon_set, slim_deployment};
 use super::{
-    cache::Cache,
+    cache::{Cache, Filler},
     driver_secrets::LastRead,
     events::{self, Warning},
-    nodes::{self, Kept},
+    nodes::{self, CachedNode},
     password_expiry, pods,
     provenance::{Binding, Permissions},
     site::Watched,
@@ -54,10 +53,10 @@ pub struct Stores {
     pub(crate) configs: Store<DeserializeGuard<VDOConfig>>,
     vcenters: Store<DeserializeGuard<VsphereCloudConfig>>,
     compatibility: Store<DeserializeGuard<CompatibilityConfig>>,
-    nodes: Cache<Kept>,
+    nodes: Cache<CachedNode>,
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) deployments: Store<Deployment>,
-    pods: Cache<pods::Kept>,
+    pods: Cache<pods::CachedPod>,
     /// The ClusterRoles that identify a driver, and the bindings of service accounts to any ClusterRole.
     pub(crate) roles: Cache<Permissions>,
     pub(crate) bindings: Cache<Binding>,
@@ -81,9 +80,6 @@ pub struct Stores {
     /// The interrupted watches among those that every round requires.
     pub(crate) interruptions: Interruptions,
 }
-
-/// A watch that fills a cache, to run as a task.
-pub(crate) type Filler = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Objects per page of a list. A pod with its managed fields takes a hundred kilobytes before VDO slims it,
 /// and the process never returns all the memory that thousands of them used.
@@ -125,20 +121,20 @@ impl Stores {
         let watched = kinds.iter().flat_map(|(resource, namespaced)| {
             let allowed_namespaces: Vec<&str> =
                 if *namespaced { crate::allowed_namespaces::all().collect() } else { vec![""] };
-            allowed_namespaces.into_iter().map(move |home| (resource, home))
+            allowed_namespaces.into_iter().map(move |namespace| (resource, namespace))
         });
-        for (resource, home) in watched {
+        for (resource, namespace) in watched {
             let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), resource);
-            let api = if home.is_empty() {
+            let api = if namespace.is_empty() {
                 api
             } else {
-                Api::namespaced_with(client.clone(), home, resource)
+                Api::namespaced_with(client.clone(), namespace, resource)
             };
             let writer = reflector::store::Writer::<DynamicObject>::new(resource.clone());
             let store = writer.as_reader();
             let stream = watcher(api, managed.clone());
             let (resource_of, changed) = (resource.clone(), changed.clone());
-            let stream = noted(stream, &interruptions, &format!("{} {home}", resource.kind));
+            let stream = noted(stream, &interruptions, &format!("{} {namespace}", resource.kind));
             fillers.push(fill_dynamic(stream, writer, resource_of, changed));
             ours.push((resource.clone(), store));
         }
@@ -169,7 +165,7 @@ impl Stores {
             nodes: watch.required(
                 Api::all(api(client)),
                 &every,
-                |node| Some(Kept::of(node)),
+                |node| Some(CachedNode::new(node)),
                 PartialEq::ne,
             ),
             daemon_sets: watch.all(&every, slim_daemon_set, content),
@@ -179,12 +175,22 @@ impl Stores {
                 &of_drivers,
                 |pod: &Pod| {
                     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                    crate::allowed_namespaces::has(namespace).then(|| pods::Kept::of(pod))
+                    crate::allowed_namespaces::has(namespace).then(|| pods::CachedPod::new(pod))
                 },
                 PartialEq::ne,
             ),
-            roles: watch.required(Api::all(api(client)), &every, Permissions::of, PartialEq::ne),
-            bindings: watch.required(Api::all(api(client)), &every, Binding::of, PartialEq::ne),
+            roles: watch.required(
+                Api::all(api(client)),
+                &every,
+                Permissions::from_role,
+                PartialEq::ne,
+            ),
+            bindings: watch.required(
+                Api::all(api(client)),
+                &every,
+                Binding::from_binding,
+                PartialEq::ne,
+            ),
             attachments: watch.required(
                 Api::all(api(client)),
                 &every,
@@ -222,27 +228,27 @@ impl Stores {
         }
     }
 
-    /// Passes all nodes to `make`, or returns the reason why there is no view of them.
+    /// Passes all nodes to `with`, or returns the reason why there is no view of them.
     pub(crate) fn known_nodes<R>(
         &self,
-        make: impl FnOnce(&BTreeMap<String, Kept>) -> R,
+        with: impl FnOnce(&BTreeMap<String, CachedNode>) -> R,
     ) -> Known<R> {
-        self.nodes.read(make)
+        self.nodes.read(with)
     }
 
-    /// Passes all nodes to `make`.
-    pub(crate) fn nodes<R>(&self, make: impl Fn(&BTreeMap<String, Kept>) -> R) -> R {
-        match self.nodes.read(&make) {
+    /// Passes all nodes to `with`.
+    pub(crate) fn nodes<R>(&self, with: impl Fn(&BTreeMap<String, CachedNode>) -> R) -> R {
+        match self.nodes.read(&with) {
             Known::Known(nodes) => nodes,
-            Known::Unknown { .. } => make(&BTreeMap::new()),
+            Known::Unknown { .. } => with(&BTreeMap::new()),
         }
     }
 
-    /// Passes all pods of the drivers that VDO installed to `make`.
-    pub(crate) fn pods<R>(&self, make: impl Fn(&pods::Pods) -> R) -> R {
-        match self.pods.read(&make) {
+    /// Passes all pods of the drivers that VDO installed to `with`.
+    pub(crate) fn pods<R>(&self, with: impl Fn(&pods::Pods) -> R) -> R {
+        match self.pods.read(&with) {
             Known::Known(pods) => pods,
-            Known::Unknown { .. } => make(&pods::Pods::new()),
+            Known::Unknown { .. } => with(&pods::Pods::new()),
         }
     }
 
@@ -252,13 +258,13 @@ impl Stores {
         [self.nodes.revision(), self.csi_nodes.revision(), topologies, mounts]
     }
 
-    /// The platform: `told` by the API server, otherwise by any of the nodes.
-    pub(crate) fn platform(&self, told: Platform) -> Platform {
-        match told {
+    /// The platform: as the API server reports it, otherwise as any of the nodes does.
+    pub(crate) fn platform(&self, reported: Platform) -> Platform {
+        match reported {
             Platform::Kubernetes => self
                 .nodes(|nodes| nodes.values().find_map(|node| node.platform))
                 .unwrap_or(Platform::Kubernetes),
-            told => told,
+            reported => reported,
         }
     }
 
@@ -293,8 +299,8 @@ impl Stores {
     }
 
     /// Every object that carries our label.
-    pub(crate) fn objects(&self, applied: &Applied) -> BTreeMap<ObjectId, Seen> {
-        let mut all: BTreeMap<ObjectId, Seen> = applied.unwatched().into_iter().collect();
+    pub(crate) fn objects(&self, applied: &Applied) -> BTreeMap<ObjectId, AppliedObject> {
+        let mut all: BTreeMap<ObjectId, AppliedObject> = applied.unwatched().into_iter().collect();
         for (resource, store) in &self.ours {
             for object in store.state() {
                 let id = ObjectId {
@@ -308,9 +314,9 @@ impl Stores {
                 }
                 let digest = object.annotations().get(names::DIGEST).cloned();
                 let settled = applied.is_settled(&id, &object.metadata);
-                let leaving = object.metadata.deletion_timestamp.is_some();
+                let terminating = object.metadata.deletion_timestamp.is_some();
                 let mark = crate::applied::mark(&object.metadata);
-                all.insert(id, Seen { digest, settled, leaving, mark });
+                all.insert(id, AppliedObject { digest, settled, terminating, mark });
             }
         }
         all
@@ -355,9 +361,9 @@ impl Watch<'_> {
         T: Clone + PartialEq + Send + Sync + 'static,
     {
         let events = watcher(api, config.clone());
-        let (kept, filler) = Cache::of(events, keep, differs, self.changed.clone());
+        let (cache, filler) = Cache::watch(events, keep, differs, self.changed.clone());
         self.fillers.push(filler);
-        kept
+        cache
     }
 
     /// Like [`Self::cache`], for a kind that every round requires.
@@ -373,9 +379,9 @@ impl Watch<'_> {
         T: Clone + PartialEq + Send + Sync + 'static,
     {
         let events = noted(watcher(api, config.clone()), &self.interruptions, &K::kind(&()));
-        let (kept, filler) = Cache::of(events, keep, differs, self.changed.clone());
+        let (cache, filler) = Cache::watch(events, keep, differs, self.changed.clone());
         self.fillers.push(filler);
-        kept
+        cache
     }
 
     /// Watches all objects of a kind and stores what `slim` leaves of them. A change that leaves `mark` the
@@ -393,7 +399,11 @@ impl Watch<'_> {
     }
 
     /// Watches the objects of a kind in one namespace, metadata only.
-    fn metadata<K>(&mut self, home: &str, config: &watcher::Config) -> Store<PartialObjectMeta<K>>
+    fn metadata<K>(
+        &mut self,
+        namespace: &str,
+        config: &watcher::Config,
+    ) -> Store<PartialObjectMeta<K>>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
@@ -402,7 +412,7 @@ impl Watch<'_> {
             + Sync
             + 'static,
     {
-        self.one(Api::namespaced(self.client.clone(), home), config, plain, revision)
+        self.one(Api::namespaced(self.client.clone(), namespace), config, plain, revision)
     }
 
     fn one<K>(

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         core::v1::{PersistentVolume, PersistentVolumeClaim},
-        storage::v1::{StorageClass as SeenClass, VolumeAttachment},
+        storage::v1::{StorageClass as KubeStorageClass, VolumeAttachment},
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -108,7 +108,7 @@ fn waiting(claim: &PersistentVolumeClaim) -> Option<Claim> {
 }
 
 /// A StorageClass of a vSphere driver.
-pub(crate) fn class(class: &SeenClass) -> Option<StorageClass> {
+pub(crate) fn class(class: &KubeStorageClass) -> Option<StorageClass> {
     PROVISIONERS.contains(&class.provisioner.as_str()).then(|| StorageClass {
         name: class.name_any(),
         provisioner: class.provisioner.clone(),
@@ -171,7 +171,7 @@ pub(crate) struct Attachments {
 }
 
 impl Attachments {
-    pub(crate) fn of(all: &BTreeMap<String, VolumeOnNode>) -> Self {
+    pub(crate) fn new(all: &BTreeMap<String, VolumeOnNode>) -> Self {
         let mut found = Self::default();
         for (name, attachment) in all {
             let Some(volume) = attachment.volume.as_deref().map(str::to_owned) else { continue };
@@ -246,10 +246,10 @@ mod tests {
         let kept = attachment(&seen(names::CSI_DRIVER, &"ü".repeat(10_000))).unwrap();
         assert!(kept.error.len() <= MESSAGE + 4, "{}", kept.error.len());
         assert!(kept.error.ends_with("ü ..."), "{}", kept.error);
-        let found = Attachments::of(&BTreeMap::from([("csi-1".into(), kept)]));
+        let found = Attachments::new(&BTreeMap::from([("csi-1".into(), kept)]));
         assert_eq!((found.nodes.len(), found.unfinished.len()), (0, 1));
         let kept = attachment(&seen(names::CSI_DRIVER, "the disk is locked")).unwrap();
-        let found = Attachments::of(&BTreeMap::from([("csi-1".into(), kept)]));
+        let found = Attachments::new(&BTreeMap::from([("csi-1".into(), kept)]));
         assert_eq!(found.unfinished[0].message, "the disk is locked");
     }
 

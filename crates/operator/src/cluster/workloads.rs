@@ -11,25 +11,25 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{ContainerStatus, Pod as SeenPod, PodSpec, PodTemplateSpec},
+        core::v1::{ContainerStatus, Pod as KubePod, PodSpec, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::ResourceExt;
 use plan::{
     ObjectId,
-    facts::{Make, Task},
+    facts::{WorkloadOrigin, WorkloadRole},
     names,
 };
 
 use super::{
-    crash_logs::Said,
+    crash_logs::ReadLogs,
     drivers::{belongs_to, is_ours_by_label, part, version},
     events::Warning,
     pods,
     provenance::{Accounts, Provenance},
     releases::Releases,
-    site::{Place, Site, map},
+    site::{Place, RelatedObjects, map},
 };
 
 /// How long a pod has to become ready before VDO reports it, in seconds.
@@ -38,10 +38,10 @@ const TIMEOUT: i64 = 120;
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// A Deployment or DaemonSet of a driver, with the fields that the driver's facts need.
-pub(crate) struct Part {
+pub(crate) struct DriverPart {
     pub(crate) id: ObjectId,
     pub(crate) driver: Which,
-    task: Task,
+    role: WorkloadRole,
     /// Whether VDO manages it.
     pub(crate) labelled: bool,
     /// The label selector of its pods.
@@ -58,18 +58,18 @@ pub(crate) struct Part {
     current: bool,
 }
 
-impl Part {
-    pub(crate) fn of_daemon_set(set: &DaemonSet) -> Option<Self> {
+impl DriverPart {
+    pub(crate) fn from_daemon_set(set: &DaemonSet) -> Option<Self> {
         let template = set.spec.as_ref().map(|spec| &spec.template);
         let status = set.status.clone().unwrap_or_default();
         let counts = (status.desired_number_scheduled, status.number_ready);
         let current = status.observed_generation >= set.metadata.generation
             && status.updated_number_scheduled.unwrap_or(0) >= status.desired_number_scheduled;
         let selector = set.spec.as_ref().map(|spec| &spec.selector);
-        Self::of("DaemonSet", set, (template, selector), counts, current)
+        Self::new("DaemonSet", set, (template, selector), counts, current)
     }
 
-    pub(crate) fn of_deployment(deployment: &Deployment) -> Option<Self> {
+    pub(crate) fn from_deployment(deployment: &Deployment) -> Option<Self> {
         let template = deployment.spec.as_ref().map(|spec| &spec.template);
         let status = deployment.status.clone().unwrap_or_default();
         let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
@@ -77,18 +77,18 @@ impl Part {
             && status.updated_replicas.unwrap_or(0) >= wanted;
         let counts = (wanted, status.ready_replicas.unwrap_or(0));
         let selector = deployment.spec.as_ref().map(|spec| &spec.selector);
-        Self::of("Deployment", deployment, (template, selector), counts, current)
+        Self::new("Deployment", deployment, (template, selector), counts, current)
     }
 
-    fn of(
+    fn new(
         kind: &str,
         object: &impl ResourceExt,
         (template, selector): (Option<&PodTemplateSpec>, Option<&LabelSelector>),
         (desired, ready): (i32, i32),
         current: bool,
     ) -> Option<Self> {
-        let (driver, task) = part(kind, object, template)?;
-        let Make { settings, .. } = Make::of(object.meta(), template);
+        let (driver, role) = part(kind, object, template)?;
+        let WorkloadOrigin { settings, .. } = WorkloadOrigin::read(object.meta(), template);
         let version = version(object.labels(), template);
         let spec = template.and_then(|template| template.spec.as_ref());
         let containers = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
@@ -106,7 +106,7 @@ impl Part {
                 name: object.name_any(),
             },
             driver,
-            task,
+            role,
             selector: super::site::selector(selector),
             settings,
             labelled: is_ours_by_label(object),
@@ -129,10 +129,10 @@ pub(crate) fn parts<'w>(
     accounts: &Known<Accounts>,
     sets: impl Iterator<Item = &'w DaemonSet> + Clone,
     deployments: impl Iterator<Item = &'w Deployment> + Clone,
-) -> Vec<Part> {
-    let provenance = Provenance::of(accounts, sets.clone(), deployments.clone());
-    let mut parts: Vec<Part> = sets.filter_map(Part::of_daemon_set).collect();
-    parts.extend(deployments.filter_map(Part::of_deployment));
+) -> Vec<DriverPart> {
+    let provenance = Provenance::judge(accounts, sets.clone(), deployments.clone());
+    let mut parts: Vec<DriverPart> = sets.filter_map(DriverPart::from_daemon_set).collect();
+    parts.extend(deployments.filter_map(DriverPart::from_deployment));
     parts.retain(|part| provenance.counts(part.driver, &part.id.namespace));
     parts
 }
@@ -140,54 +140,54 @@ pub(crate) fn parts<'w>(
 /// The kubelet's directory in a pod that registers a driver there.
 fn kubelet_path(spec: &PodSpec) -> Option<String> {
     let paths = spec.volumes.iter().flatten().filter_map(|volume| volume.host_path.as_ref());
-    let mut allowed_namespaces = paths.filter_map(|path| {
+    let mut directories = paths.filter_map(|path| {
         path.path.trim_end_matches('/').strip_suffix("/plugins_registry").map(str::to_owned)
     });
     // A Windows node has a directory of its own, which VDO does not compare.
-    allowed_namespaces.find(|home| home.starts_with('/'))
+    directories.find(|path| path.starts_with('/'))
 }
 
-/// The state around the drivers.
-pub(crate) struct Around<'a, P: Borrow<SeenPod>> {
+/// The state of everything around the drivers.
+pub(crate) struct DriverContext<'a, P: Borrow<KubePod>> {
     pub(crate) now: Timestamp,
     pub(crate) pods: &'a [P],
     pub(crate) warnings: &'a [Warning],
     /// Whether a driver's release is being rolled out and has not reached its timeout.
     pub(crate) changing: &'a dyn Fn(Which) -> bool,
     /// The other objects in the cluster.
-    pub(crate) site: &'a Site,
+    pub(crate) site: &'a RelatedObjects,
     /// The catalog's data about releases.
     pub(crate) releases: &'a Releases<'a>,
     /// The crash logs of containers.
-    pub(crate) said: &'a Said,
+    pub(crate) crash_logs: &'a ReadLogs,
 }
 
 /// One driver from its parts; none if there are none. Of two installations, the one that VDO manages wins,
 /// otherwise the first.
-pub(crate) fn driver<P: Borrow<SeenPod>>(
+pub(crate) fn driver<P: Borrow<KubePod>>(
     which: Which,
-    parts: &[Part],
-    around: &Around<'_, P>,
+    parts: &[DriverPart],
+    context: &DriverContext<'_, P>,
 ) -> Option<Driver> {
-    let own: Vec<&Part> = parts.iter().filter(|part| part.driver == which).collect();
-    let home = own.iter().find(|part| part.labelled).or(own.first())?;
-    let namespace = home.id.namespace.clone();
-    let labelled = home.labelled;
+    let own: Vec<&DriverPart> = parts.iter().filter(|part| part.driver == which).collect();
+    let main = own.iter().find(|part| part.labelled).or(own.first())?;
+    let namespace = main.id.namespace.clone();
+    let labelled = main.labelled;
     let together =
         own.iter().filter(|part| part.id.namespace == namespace && part.labelled == labelled);
-    let changing = (around.changing)(which);
-    let together: Vec<&&Part> = together.collect();
+    let changing = (context.changing)(which);
+    let together: Vec<&&DriverPart> = together.collect();
     let provisioner = together.iter().flat_map(|part| &part.images);
     let provisioner = provisioner.filter(|(name, _)| name == "csi-provisioner");
     let storage = which == Which::Csi;
-    let site = around.site;
+    let site = context.site;
     let features = format!("{namespace}/{FEATURES}");
     let mut driver = Driver {
         name: which.to_string(),
         version: together.iter().find_map(|part| part.version),
         upstream: !together.iter().any(|part| is_ours(part)),
         unsuitable: None,
-        workloads: together.iter().map(|part| workload(part, changing, around)).collect(),
+        workloads: together.iter().map(|part| workload(part, changing, context)).collect(),
         config_secret: config_secret(which, &together, site),
         crds: if storage { definitions(site) } else { BTreeMap::new().into() },
         features: if storage {
@@ -207,12 +207,12 @@ pub(crate) fn driver<P: Borrow<SeenPod>>(
         },
         namespace,
     };
-    (driver.release_features, driver.unsuitable) = around.releases.of(which, &driver);
+    (driver.release_features, driver.unsuitable) = context.releases.facts_for(which, &driver);
     Some(driver)
 }
 
 /// The CRDs that the storage driver needs, and whether each exists.
-fn definitions(site: &Site) -> Known<BTreeMap<String, bool>> {
+fn definitions(site: &RelatedObjects) -> Known<BTreeMap<String, bool>> {
     map(&site.definitions, |all| {
         DEFINITIONS.iter().map(|name| ((*name).to_owned(), all.contains_key(*name))).collect()
     })
@@ -220,26 +220,31 @@ fn definitions(site: &Site) -> Known<BTreeMap<String, bool>> {
 
 /// The Secret of a driver, where VDO looks for it. VDO knows the name of the cloud controller's Secret only
 /// if it manages the controller. Outside the allowed namespaces, the pods show when the Secret is missing.
-fn config_secret(which: Which, parts: &[&&Part], site: &Site) -> Known<Option<(String, bool)>> {
-    let home = parts.first().map(|part| part.id.namespace.as_str()).unwrap_or_default();
+fn config_secret(
+    which: Which,
+    parts: &[&&DriverPart],
+    site: &RelatedObjects,
+) -> Known<Option<(String, bool)>> {
+    let namespace = parts.first().map(|part| part.id.namespace.as_str()).unwrap_or_default();
     let settings = || parts.iter().find_map(|part| part.settings.clone());
     let name = match which {
         Which::Cpi => parts.iter().any(|part| part.labelled).then(|| names::CPI_SECRET.to_owned()),
         Which::Csi => settings(),
     };
-    let Some(name) = name.filter(|_| crate::allowed_namespaces::has(home)) else {
+    let Some(name) = name.filter(|_| crate::allowed_namespaces::has(namespace)) else {
         return Known::Known(None);
     };
     map(&site.secrets, |all| {
-        let there = all.contains_key(&format!("{home}/{name}"));
+        let there = all.contains_key(&format!("{namespace}/{name}"));
         Some((name, there))
     })
 }
 
 /// The places to watch for pods that the cache of our pods lacks: those of drivers not managed by VDO, and,
 /// without an operator, those of an adopted driver outside the allowed namespaces.
-pub(crate) fn places(parts: &[Part]) -> BTreeSet<Place> {
-    let cached = |part: &Part| part.labelled && crate::allowed_namespaces::has(&part.id.namespace);
+pub(crate) fn places(parts: &[DriverPart]) -> BTreeSet<Place> {
+    let cached =
+        |part: &DriverPart| part.labelled && crate::allowed_namespaces::has(&part.id.namespace);
     let others = parts.iter().filter(|part| !cached(part) && !part.selector.is_empty());
     others
         .map(|part| Place { namespace: part.id.namespace.clone(), labels: part.selector.clone() })
@@ -247,12 +252,12 @@ pub(crate) fn places(parts: &[Part]) -> BTreeSet<Place> {
 }
 
 /// The pods that belong to a driver and are not ready.
-pub(crate) fn of_drivers<'p>(
-    parts: &[Part],
-    pods: impl Iterator<Item = &'p SeenPod>,
-) -> impl Iterator<Item = &'p SeenPod> {
+pub(crate) fn unready_pods<'p>(
+    parts: &[DriverPart],
+    pods: impl Iterator<Item = &'p KubePod>,
+) -> impl Iterator<Item = &'p KubePod> {
     pods.filter(|pod| !is_ready(pod)).filter(|pod| {
-        parts.iter().any(|Part { id, .. }| {
+        parts.iter().any(|DriverPart { id, .. }| {
             pod.metadata.namespace.as_deref() == Some(id.namespace.as_str())
                 && belongs_to(pod, &id.kind, &id.name)
         })
@@ -260,7 +265,7 @@ pub(crate) fn of_drivers<'p>(
 }
 
 /// A pod that is not ready, without the fields that no fact needs.
-pub(crate) fn unready(pod: &SeenPod) -> Option<SeenPod> {
+pub(crate) fn unready(pod: &KubePod) -> Option<KubePod> {
     (!is_ready(pod)).then(|| {
         let mut pod = pod.clone();
         pods::slim(&mut pod);
@@ -268,19 +273,19 @@ pub(crate) fn unready(pod: &SeenPod) -> Option<SeenPod> {
     })
 }
 
-pub(crate) fn is_ready(pod: &SeenPod) -> bool {
+pub(crate) fn is_ready(pod: &KubePod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// The node that the scheduler assigned to a pod. A slimmed pod has it in another field.
-pub(crate) fn node_of(pod: &SeenPod) -> Option<String> {
+pub(crate) fn node_of(pod: &KubePod) -> Option<String> {
     let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
     nominated.or_else(|| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
 }
 
 /// Whether a part runs the drivers of this project, not those of the Kubernetes project.
-fn is_ours(part: &Part) -> bool {
+fn is_ours(part: &DriverPart) -> bool {
     let images = part.images.iter().filter_map(|(_, image)| image.parse::<catalog::Image>().ok());
     images.map(|image| Implementation::of_image(&image.name)).any(|by| by == Implementation::Rust)
 }
@@ -292,36 +297,41 @@ fn tag(image: &str) -> Option<Version> {
 /// Names of workloads of a second driver next to the one that [`driver`] describes. Helpers that a driver
 /// installs, such as the cluster's snapshot controller, are not a driver; neither is a DaemonSet that selects
 /// no node. A driver that VDO is adopting is the same driver before and after.
-pub(crate) fn others(parts: &[Part]) -> Vec<String> {
+pub(crate) fn others(parts: &[DriverPart]) -> Vec<String> {
     let mut others = Vec::new();
     for which in [Which::Cpi, Which::Csi] {
-        let own = parts.iter().filter(|part| part.driver == which && part.task != Task::Helper);
-        let own: Vec<&Part> = own.collect();
-        let mut controllers = own.iter().filter(|part| part.task == Task::Controller);
+        let own =
+            parts.iter().filter(|part| part.driver == which && part.role != WorkloadRole::Helper);
+        let own: Vec<&DriverPart> = own.collect();
+        let mut controllers = own.iter().filter(|part| part.role == WorkloadRole::Controller);
         let ours = controllers.clone().find(|part| part.labelled);
-        let Some(home) = ours.or_else(|| controllers.next()) else { continue };
-        let elsewhere = own.iter().filter(|part| match part.task {
-            Task::Controller => part.id != home.id,
-            _ => part.id.namespace != home.id.namespace && part.desired > 0,
+        let Some(main) = ours.or_else(|| controllers.next()) else { continue };
+        let second = own.iter().filter(|part| match part.role {
+            WorkloadRole::Controller => part.id != main.id,
+            _ => part.id.namespace != main.id.namespace && part.desired > 0,
         });
-        others.extend(elsewhere.map(|part| format!("{}/{}", part.id.namespace, part.id.name)));
+        others.extend(second.map(|part| format!("{}/{}", part.id.namespace, part.id.name)));
     }
     others
 }
 
-fn workload<P: Borrow<SeenPod>>(part: &Part, changing: bool, around: &Around<'_, P>) -> Workload {
+fn workload<P: Borrow<KubePod>>(
+    part: &DriverPart,
+    changing: bool,
+    context: &DriverContext<'_, P>,
+) -> Workload {
     let id = &part.id;
-    let pods = around.pods.iter().map(Borrow::borrow).filter(|pod| {
+    let pods = context.pods.iter().map(Borrow::borrow).filter(|pod| {
         pod.metadata.namespace.as_deref() == Some(id.namespace.as_str())
             && belongs_to(pod, &id.kind, &id.name)
     });
-    let mut unready: Vec<(&SeenPod, Pod)> = pods
-        .map(|pod| (pod, self::pod(pod, around.warnings, around.said)))
+    let mut unready: Vec<(&KubePod, Pod)> = pods
+        .map(|pod| (pod, self::pod(pod, context.warnings, context.crash_logs)))
         .filter(|(_, pod)| !pod.ready)
         .collect();
     unready.sort_by(|a, b| a.1.name.cmp(&b.1.name));
-    let young = |(seen, pod): &(&SeenPod, Pod)| {
-        let age = around.now.as_second() - unready_since(seen).as_second();
+    let young = |(seen, pod): &(&KubePod, Pod)| {
+        let age = context.now.as_second() - unready_since(seen).as_second();
         let failed = seen.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed"));
         age < TIMEOUT
             && !failed
@@ -329,7 +339,7 @@ fn workload<P: Borrow<SeenPod>>(part: &Part, changing: bool, around: &Around<'_,
             && pod.unschedulable.is_none()
     };
     let starting = !unready.is_empty() && unready.iter().all(young);
-    let refused = around.warnings.iter().find(|warning| {
+    let refused = context.warnings.iter().find(|warning| {
         warning.event.reason == "FailedCreate"
             && warning.object.starts_with(&format!("{}/{}", id.namespace, id.name))
             && part.ready < part.desired
@@ -349,7 +359,7 @@ fn workload<P: Borrow<SeenPod>>(part: &Part, changing: bool, around: &Around<'_,
 
 /// The template's images in the form of a pod. VDO reports an image that moved to another registry even while
 /// the old one still runs.
-fn moved(part: &Part) -> Option<Pod> {
+fn moved(part: &DriverPart) -> Option<Pod> {
     let gone = part.images.iter().filter(|(_, image)| image.starts_with("gcr.io/"));
     let containers: Vec<Container> = gone
         .map(|(name, image)| Container {
@@ -363,7 +373,7 @@ fn moved(part: &Part) -> Option<Pod> {
 }
 
 /// Since when a pod is not ready.
-pub(crate) fn unready_since(pod: &SeenPod) -> Timestamp {
+pub(crate) fn unready_since(pod: &KubePod) -> Timestamp {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
     let since = ready.next().and_then(|condition| condition.last_transition_time.as_ref());
@@ -371,7 +381,7 @@ pub(crate) fn unready_since(pod: &SeenPod) -> Timestamp {
     since.or(created).map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
-fn pod(seen: &SeenPod, warnings: &[Warning], said: &Said) -> Pod {
+fn pod(seen: &KubePod, warnings: &[Warning], crash_logs: &ReadLogs) -> Pod {
     let status = seen.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let is = |kind: &str, answer: &str| {
@@ -388,18 +398,22 @@ fn pod(seen: &SeenPod, warnings: &[Warning], said: &Said) -> Pod {
         unschedulable: unscheduled.map(|condition| {
             condition.message.clone().unwrap_or_else(|| "the scheduler gives no reason".to_owned())
         }),
-        containers: statuses.unwrap_or_default().iter().map(|s| container(seen, s, said)).collect(),
+        containers: statuses
+            .unwrap_or_default()
+            .iter()
+            .map(|s| container(seen, s, crash_logs))
+            .collect(),
         events: events.map(|w| w.event.clone()).take(3).collect::<Vec<Event>>(),
         name,
     }
 }
 
-fn container(pod: &SeenPod, status: &ContainerStatus, said: &Said) -> Container {
+fn container(pod: &KubePod, status: &ContainerStatus, crash_logs: &ReadLogs) -> Container {
     let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
     let waiting = waiting.filter(|waiting| {
         !STARTING.contains(&waiting.reason.as_deref().unwrap_or("ContainerCreating"))
     });
-    let (last_lines, unread) = said.of(pod, status);
+    let (last_lines, unread) = crash_logs.last_lines(pod, status);
     Container {
         name: status.name.clone(),
         image: status.image.clone(),

@@ -18,7 +18,7 @@ use health::{
 use jiff::{SignedDuration, Timestamp};
 
 use self::{
-    changes::{Concern, change_nodes, change_vms, change_volumes, repaired_vm},
+    changes::{RelevantVms, change_nodes, change_vms, change_volumes, repaired_vm},
     compared::Compared,
     now::{
         drivers, frame, network_is_incomplete, nodes_now, pending_claims, same_releases,
@@ -28,7 +28,7 @@ use self::{
 use super::sources::Sources;
 use crate::{
     audit::{Audit, Question, inventory::id},
-    cluster::{Stores, site::Site},
+    cluster::{Stores, site::RelatedObjects},
     vcenters::Touches,
 };
 
@@ -127,7 +127,7 @@ impl Assembly {
         }
     }
 
-    fn parts(&mut self, sources: &Sources<'_>, stores: &Stores, site: &Site) -> Parts {
+    fn parts(&mut self, sources: &Sources<'_>, stores: &Stores, site: &RelatedObjects) -> Parts {
         let mark = stores.nodes_mark();
         let changed = self.examination.is_none() || self.nodes_mark != mark;
         let nodes = changed.then(|| nodes_now(stores));
@@ -172,7 +172,7 @@ impl Assembly {
             whole.storage.growing = growing;
             whole.storage.snapshots = snapshots;
         }
-        let concern = Concern::of(&whole);
+        let concern = RelevantVms::new(&whole);
         for (name, vcenter) in &mut whole.vcenters {
             let known = sources.inventory(name);
             let (Some(known), Some(inventory)) = (known, vcenter.inventory.get_mut()) else {
@@ -184,7 +184,7 @@ impl Assembly {
                 .map(|vm| (id(&vm.reference), repaired_vm(&self.repaired, name, &tree, &vm)))
                 .collect();
         }
-        let examination = Examination::of(whole);
+        let examination = Examination::run(whole);
         self.due = due(&examination);
         self.examination = Some(examination);
     }

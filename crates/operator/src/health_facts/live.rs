@@ -8,7 +8,7 @@ use api::{
     vdo_config::Remediation,
 };
 use health::{
-    Entry, Examination, Page, Report, View,
+    Examination, FactsView, ListedObject, ObjectPage, Report,
     facts::{AccessReview, Facts, Node},
     repair,
 };
@@ -17,7 +17,7 @@ use plan::facts::{self, Health, Paged, VcenterState};
 
 use super::{
     assembly::Assembly,
-    sources::{Settings, Sources},
+    sources::{CollectorSettings, Sources},
 };
 use crate::{cluster::Stores, vcenters::Vcenters};
 
@@ -39,8 +39,13 @@ pub struct Live {
 
 impl Live {
     /// Updates the facts, and returns the current result of the checks.
-    pub fn look(&mut self, facts: &facts::Facts, stores: &Stores, vcenters: &Vcenters) -> Health {
-        let settings = &Settings::of(facts);
+    pub fn examine(
+        &mut self,
+        facts: &facts::Facts,
+        stores: &Stores,
+        vcenters: &Vcenters,
+    ) -> Health {
+        let settings = &CollectorSettings::from_facts(facts);
         let sources = Sources { settings, stores: Some(stores), vcenters };
         let audits = sources.audits();
         let changed = self.assembly.update(&sources, &audits);
@@ -120,7 +125,7 @@ fn is_asked_for(finding: &Finding) -> bool {
 }
 
 /// The nodes whose VM is known but not its host.
-fn unplaced(view: View<'_>) -> BTreeSet<String> {
+fn unplaced(view: FactsView<'_>) -> BTreeSet<String> {
     if view.facts.wanted.categories().is_empty() {
         return BTreeSet::new();
     }
@@ -183,11 +188,10 @@ fn paged(report: &Report<'_>, shown: &[Finding]) -> Option<Paged> {
 }
 
 /// One line for each object, with its observation.
-fn listed(page: &Page) -> String {
-    let lines = page
-        .entries
-        .iter()
-        .map(|Entry { subject, seen }| format!("{} {}: {seen}\n", subject.kind, subject.name));
+fn listed(page: &ObjectPage) -> String {
+    let lines = page.entries.iter().map(|ListedObject { subject, seen }| {
+        format!("{} {}: {seen}\n", subject.kind, subject.name)
+    });
     lines.collect()
 }
 

@@ -20,7 +20,7 @@ use vsphere::CallCounter;
 
 use super::{
     assembly::Assembly,
-    sources::{ConfiguredVcenter, Settings, Sources, catalog_state, list_threshold},
+    sources::{CollectorSettings, ConfiguredVcenter, Sources, catalog_state, list_threshold},
     wanted::{acknowledged, both, wanted},
 };
 use crate::{
@@ -55,21 +55,21 @@ pub struct Collected {
 /// operator's namespace name. Without a VDOConfig, the checks assume both drivers on all vCenters.
 pub async fn collect_once(
     cluster: Option<(&Client, &str)>,
-    vcenter: Option<vcenters::Wanted>,
+    vcenter: Option<vcenters::ConnectionInputs>,
     build: BuildInfo,
 ) -> Collected {
-    let mut look = Box::new(Look::new(cluster, build));
-    Box::pin(look.read_cluster()).await;
-    Box::pin(look.connect(vcenter)).await;
-    look.assemble().await;
-    look.finish()
+    let mut check = Box::new(OneShotCheck::new(cluster, build));
+    Box::pin(check.read_cluster()).await;
+    Box::pin(check.connect(vcenter)).await;
+    check.assemble().await;
+    check.finish()
 }
 
-/// A look in progress.
-struct Look<'a> {
+/// A one-shot check in progress.
+struct OneShotCheck<'a> {
     cluster: Option<(&'a Client, &'a str, Stores)>,
     pool: Vcenters,
-    settings: Settings,
+    settings: CollectorSettings,
     /// Whether there is no VDOConfig, so that the checks assume both drivers on all vCenters.
     assumed: bool,
     assembly: Assembly,
@@ -79,7 +79,7 @@ struct Look<'a> {
     _watches: Tasks,
 }
 
-impl<'a> Look<'a> {
+impl<'a> OneShotCheck<'a> {
     fn new(cluster: Option<(&'a Client, &'a str)>, build: BuildInfo) -> Self {
         let changed = Arc::new(watch::Sender::new(()));
         let mut watches = Tasks::default();
@@ -93,7 +93,7 @@ impl<'a> Look<'a> {
         Self {
             cluster,
             pool: Vcenters::new(build, changed.clone(), Arc::new(CallCounter::default())),
-            settings: Settings::without_cluster(),
+            settings: CollectorSettings::without_cluster(),
             assumed: true,
             assembly: Assembly::default(),
             news: changed.subscribe(),
@@ -126,14 +126,15 @@ impl<'a> Look<'a> {
             }
         }
         let Some((client, namespace, stores)) = &self.cluster else { return };
-        (self.settings, self.assumed) = Settings::once(client, namespace, stores, &catalogs).await;
+        (self.settings, self.assumed) =
+            CollectorSettings::once(client, namespace, stores, &catalogs).await;
         // An unreadable history has no entries.
         let repaired = Remediator::default().set(client, namespace, Some(String::new())).await;
         self.assembly.remember(repaired.unwrap_or_default());
     }
 
     /// Connects to one vCenter, or to those that the VsphereCloudConfigs name.
-    async fn connect(&mut self, vcenter: Option<vcenters::Wanted>) {
+    async fn connect(&mut self, vcenter: Option<vcenters::ConnectionInputs>) {
         let wanted = match (vcenter, &self.cluster) {
             (Some(vcenter), _) => {
                 let configured = ConfiguredVcenter::unnamed(&vcenter);
@@ -141,11 +142,13 @@ impl<'a> Look<'a> {
                 BTreeMap::from([(self.sources().key(UNNAMED), vcenter)])
             }
             (None, Some((client, _, stores))) => {
-                let (wanted, problems) = observe::wanted_vcenters(client, stores, &self.pool).await;
-                let all = observe::vcenter_facts(stores, &self.pool, &problems);
-                let all = all.iter().map(|((_, name), v)| (name.clone(), ConfiguredVcenter::of(v)));
+                let (inputs, problems) =
+                    observe::connection_inputs(client, stores, &self.pool).await;
+                let all = observe::connections(stores, &self.pool, &problems);
+                let all =
+                    all.iter().map(|((_, name), v)| (name.clone(), ConfiguredVcenter::new(v)));
                 self.settings.vcenters = all.collect();
-                wanted
+                inputs
             }
             (None, None) => BTreeMap::new(),
         };
@@ -180,7 +183,7 @@ impl<'a> Look<'a> {
             if let Some(known) = self.pool.known(&format!("{namespace}/{name}")) {
                 vcenter.state = known.state;
             }
-            // A single look cannot wait until a failure has lasted.
+            // A single check cannot wait until a failure has lasted.
             vcenter.since = Timestamp::UNIX_EPOCH;
         }
         let stores = self.cluster.as_ref().map(|(_, _, stores)| stores);
@@ -208,15 +211,15 @@ impl<'a> Look<'a> {
 }
 
 /// The operator watches only the listed datacenters. A one-shot check reads all, to find VMs outside of them.
-fn everywhere(wanted: vcenters::Wanted) -> vcenters::Wanted {
-    let spec = api::VsphereCloudConfigSpec { datacenters: Vec::new(), ..wanted.spec };
-    vcenters::Wanted { spec, ..wanted }
+fn everywhere(inputs: vcenters::ConnectionInputs) -> vcenters::ConnectionInputs {
+    let spec = api::VsphereCloudConfigSpec { datacenters: Vec::new(), ..inputs.spec };
+    vcenters::ConnectionInputs { spec, ..inputs }
 }
 
 impl ConfiguredVcenter {
-    fn unnamed(wanted: &vcenters::Wanted) -> Self {
+    fn unnamed(inputs: &vcenters::ConnectionInputs) -> Self {
         Self {
-            spec: wanted.spec.clone(),
+            spec: inputs.spec.clone(),
             secret: String::new(),
             state: VcenterState::Untried,
             since: Timestamp::UNIX_EPOCH,
@@ -224,7 +227,7 @@ impl ConfiguredVcenter {
     }
 }
 
-impl Settings {
+impl CollectorSettings {
     fn without_cluster() -> Self {
         Self {
             now: Timestamp::now(),
@@ -262,11 +265,12 @@ impl Settings {
             Ok(version) => Known::Known(version.git_version),
             Err(error) => Known::unknown(&error_chain(&error)),
         };
-        let told = match &version {
-            Known::Known(text) => observe::platform_of_api_server(client, text).await.ok(),
+        let reported_platform = match &version {
+            Known::Known(text) => observe::platform_from_api_server(client, text).await.ok(),
             Known::Unknown { .. } => None,
         };
-        let platform = stores.platform(told.map(|(platform, _)| platform).unwrap_or_default());
+        let platform =
+            stores.platform(reported_platform.map(|(platform, _)| platform).unwrap_or_default());
         let records = observe::records(client, namespace).await.unwrap_or_default().0;
         let (config, read) = followed_config(client, namespace, stores).await;
         let reported =
@@ -286,7 +290,7 @@ impl Settings {
         let (mut catalog, mut trouble) = (catalogs.current(), catalogs.trouble());
         settings.wanted.read = read;
         if let Some(config) = &config {
-            (catalog, trouble) = catalogs.of(config);
+            (catalog, trouble) = catalogs.in_use_for(config);
             settings.wanted = wanted(&config.spec, platform.kubelet_path());
             settings.operator.acknowledged = acknowledged(&config.spec);
             settings.list_threshold = list_threshold(&config.spec);

@@ -25,7 +25,7 @@ const LIST_THRESHOLD: u32 = 50;
 /// Everything that the facts come from.
 #[derive(Clone, Copy)]
 pub(super) struct Sources<'a> {
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a CollectorSettings,
     /// The caches of the cluster; `None` if only vCenters are checked.
     pub(super) stores: Option<&'a Stores>,
     pub(super) vcenters: &'a Vcenters,
@@ -33,7 +33,7 @@ pub(super) struct Sources<'a> {
 
 /// The desired state and the state of VDO itself.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct CollectorSettings {
     pub(super) now: Timestamp,
     /// The namespace of the VsphereCloudConfigs, which the keys of the vCenter pool start with.
     pub(super) namespace: String,
@@ -67,7 +67,7 @@ pub(super) struct ConfiguredVcenter {
 }
 
 impl ConfiguredVcenter {
-    pub(super) fn of(vcenter: &facts::VcenterConnection) -> Self {
+    pub(super) fn new(vcenter: &facts::VcenterConnection) -> Self {
         Self {
             spec: vcenter.spec.clone(),
             secret: format!("{}/{}", names::KUBE_SYSTEM, vcenter.spec.credentials.0),
@@ -105,9 +105,9 @@ impl Sources<'_> {
     }
 }
 
-impl Settings {
+impl CollectorSettings {
     /// The settings of the running operator.
-    pub(super) fn of(facts: &facts::Facts) -> Self {
+    pub(super) fn from_facts(facts: &facts::Facts) -> Self {
         let spec = &facts.config.spec;
         let platform = facts.cluster.platform;
         let in_use = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
@@ -128,8 +128,8 @@ impl Settings {
             records: facts.records.clone(),
             cluster_id: in_use.filter(|id| !id.kept_by_driver).map(|id| id.id.clone()),
             catalog: facts.catalog.clone(),
-            rollout_timeout: facts.timeouts,
-            vcenters: vcenters.map(|(name, v)| (name.clone(), ConfiguredVcenter::of(v))).collect(),
+            rollout_timeout: facts.rollout_timeout,
+            vcenters: vcenters.map(|(name, v)| (name.clone(), ConfiguredVcenter::new(v))).collect(),
             asked: facts.config.annotations().get(names::CHECK_NOW).cloned().unwrap_or_default(),
         }
     }
@@ -158,8 +158,8 @@ impl Settings {
 
 pub(super) fn list_threshold(spec: &VDOConfigSpec) -> u32 {
     let tuning = spec.storage_provider.as_ref().and_then(|storage| storage.tuning.as_ref());
-    let wished = tuning.and_then(|tuning| tuning.list_volume_threshold);
-    wished.and_then(|number| u32::try_from(number).ok()).unwrap_or(LIST_THRESHOLD)
+    let desired = tuning.and_then(|tuning| tuning.list_volume_threshold);
+    desired.and_then(|number| u32::try_from(number).ok()).unwrap_or(LIST_THRESHOLD)
 }
 
 pub(super) fn catalog_state(catalog: &Catalog, trouble: Option<&CatalogTrouble>) -> CatalogState {

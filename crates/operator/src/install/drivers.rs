@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// The rules of all releases together, on every platform.
 #[derive(Debug, Default)]
-pub(super) struct Drivers {
+pub(super) struct DriverRules {
     /// The rules of the ClusterRoles, except `secrets_everywhere`.
     pub(super) cluster_rules: Vec<Value>,
     /// The rules of the Roles.
@@ -20,13 +20,14 @@ pub(super) struct Drivers {
     pub(super) secrets_everywhere: Vec<Value>,
 }
 
-impl Drivers {
-    pub(super) fn of_catalog() -> &'static Self {
-        static ALL: LazyLock<Drivers> = LazyLock::new(|| Drivers::of(&objects_of_every_release()));
+impl DriverRules {
+    pub(super) fn from_catalog() -> &'static Self {
+        static ALL: LazyLock<DriverRules> =
+            LazyLock::new(|| DriverRules::from_objects(&objects_of_every_release()));
         &ALL
     }
 
-    fn of(objects: &[Object]) -> Self {
+    fn from_objects(objects: &[Object]) -> Self {
         let mut drivers = Self::default();
         let (mut cluster, mut namespace, mut secrets) =
             (Grants::default(), Grants::default(), Grants::default());
@@ -121,7 +122,7 @@ mod tests {
             Object(json!({"kind": "ClusterRole", "metadata": {"name": "x"}, "rules": rules}))
         };
         let granted = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
-        let drivers = Drivers::of(&[
+        let drivers = DriverRules::from_objects(&[
             role(json!([granted(&["nodes", "pods"], &["get"])])),
             role(json!([granted(&["nodes"], &["get", "list"]), granted(&["events"], &["get"])])),
             role(json!([granted(&["secrets"], &["get"])])),

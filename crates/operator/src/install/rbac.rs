@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use plan::{names, written_names};
 use serde_json::{Value, json};
 
-use super::{Allowed, NAME, NAMESPACE, drivers::Drivers};
+use super::{Allowed, NAME, NAMESPACE, drivers::DriverRules};
 use crate::cluster;
 
 /// VDO creates the role without a binding; an admin binds it.
@@ -36,7 +36,7 @@ const WRITE: [&str; 3] = ["create", "patch", "delete"];
 
 /// All roles of the operator and their bindings.
 pub(super) fn objects(allowed: &Allowed, namespaces: &BTreeSet<&str>) -> Vec<Value> {
-    let drivers = Drivers::of_catalog();
+    let drivers = DriverRules::from_catalog();
     let mut all = Vec::new();
     all.extend(cluster_role(NAME, &cluster_rules()));
     all.extend(cluster_role(HELD, &drivers.cluster_rules));
@@ -107,7 +107,7 @@ fn cluster_rules() -> Vec<Value> {
             &[""],
             &["namespaces"],
             &["create", "patch"],
-            written_names::of_releases("Namespace"),
+            written_names::names_in_releases("Namespace"),
         ),
         rule(storage, &["csidrivers", "storageclasses"], &READ),
         // The admin chooses their names. VDO never deletes them.
@@ -118,7 +118,7 @@ fn cluster_rules() -> Vec<Value> {
             &["get", "create", "patch"],
             &owned(&[names::SNAPSHOT_CLASS]),
         ),
-        named(storage, &["csidrivers"], &WRITE, written_names::of_releases("CSIDriver")),
+        named(storage, &["csidrivers"], &WRITE, written_names::names_in_releases("CSIDriver")),
     ];
     rules.extend(definition_rules());
     rules
@@ -134,23 +134,23 @@ fn definition_rules() -> [Value; 8] {
             definitions,
             crds,
             &["create", "patch"],
-            written_names::of_releases("CustomResourceDefinition"),
+            written_names::names_in_releases("CustomResourceDefinition"),
         ),
         rule(webhooks, hooks, &READ),
         named(
             webhooks,
             hooks,
             &WRITE,
-            written_names::of_releases("ValidatingWebhookConfiguration"),
+            written_names::names_in_releases("ValidatingWebhookConfiguration"),
         ),
         rule(&RBAC, &["clusterroles", "clusterrolebindings"], &READ),
-        named(&RBAC, &["clusterroles"], &WRITE, written_names::of_releases("ClusterRole")),
-        named(&RBAC, &["clusterroles"], &["bind"], written_names::of_releases("ClusterRole")),
+        named(&RBAC, &["clusterroles"], &WRITE, written_names::names_in_releases("ClusterRole")),
+        named(&RBAC, &["clusterroles"], &["bind"], written_names::names_in_releases("ClusterRole")),
         named(
             &RBAC,
             &["clusterrolebindings"],
             &WRITE,
-            written_names::of_releases("ClusterRoleBinding"),
+            written_names::names_in_releases("ClusterRoleBinding"),
         ),
     ]
 }
@@ -178,7 +178,7 @@ fn driver_namespace_rules(allowed: &Allowed, namespace: &str) -> Vec<Value> {
         rule(&[""], &["pods/log"], &["get"]),
     ];
     for (group, resource, kind) in PARTS {
-        let mut names = written_names::of_releases(kind).clone();
+        let mut names = written_names::names_in_releases(kind).clone();
         names.extend(written_names::settings_and_secrets(kind));
         names.extend(allowed.names.get(kind).into_iter().flatten().cloned());
         rules.push(if open {
@@ -187,9 +187,14 @@ fn driver_namespace_rules(allowed: &Allowed, namespace: &str) -> Vec<Value> {
             named(&[group], &[resource], &WRITE, &names)
         });
     }
-    rules.push(named(&RBAC, &["roles"], &WRITE, written_names::of_releases("Role")));
-    rules.push(named(&RBAC, &["rolebindings"], &WRITE, written_names::of_releases("RoleBinding")));
-    let mut granted = written_names::of_releases("Role").clone();
+    rules.push(named(&RBAC, &["roles"], &WRITE, written_names::names_in_releases("Role")));
+    rules.push(named(
+        &RBAC,
+        &["rolebindings"],
+        &WRITE,
+        written_names::names_in_releases("RoleBinding"),
+    ));
+    let mut granted = written_names::names_in_releases("Role").clone();
     granted.insert(AUTHENTICATION.to_owned());
     rules.push(named(&RBAC, &["roles"], &["bind"], &granted));
     if open || namespace == names::CSI_NAMESPACE {
@@ -324,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_written_where_drivers_are_is_written_by_name() {
+    fn in_the_namespaces_of_drivers_every_write_permission_names_its_objects() {
         for object in objects() {
             if object.kind() != "Role" || object.name() != NAME || object.namespace() == NAMESPACE {
                 continue;
@@ -382,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_admin_has_to_ask_for_is_bound_to_nobody() {
+    fn a_role_that_an_admin_must_ask_for_is_not_bound() {
         let objects = objects();
         let bound = |name: &str| {
             objects.iter().any(|o| o.kind() == "ClusterRoleBinding" && o.name() == name)

@@ -14,7 +14,7 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use plan::{
     ObjectId,
-    facts::{DriverWorkload, Make},
+    facts::{DriverWorkload, WorkloadOrigin},
 };
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 
 /// The workloads that look like a driver's.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundWorkloads {
     /// The workloads that belong to a driver: see [`crate::cluster::provenance`].
     pub(super) workloads: BTreeMap<ObjectId, DriverWorkload>,
     /// The workloads that do not.
@@ -34,11 +34,11 @@ pub(super) struct Found {
 }
 
 /// Finds the workloads of both drivers.
-pub(super) fn find(stores: &Stores) -> Found {
+pub(super) fn find(stores: &Stores) -> FoundWorkloads {
     let sets = stores.daemon_sets.state();
     let deployments = stores.deployments.state();
     let all = (sets.iter().map(AsRef::as_ref), deployments.iter().map(AsRef::as_ref));
-    let provenance = Provenance::of(&stores.accounts(), all.0, all.1);
+    let provenance = Provenance::judge(&stores.accounts(), all.0, all.1);
     let down: Down = stores.nodes(|nodes| {
         let down = nodes.iter().filter(|(_, node)| !node.ready);
         down.map(|(name, node)| (name.clone(), node.since)).collect()
@@ -46,11 +46,11 @@ pub(super) fn find(stores: &Stores) -> Found {
     stores.pods(|pods| {
         let sets = sets
             .iter()
-            .filter_map(|set| Some((id("DaemonSet", &**set), of_daemon_set(pods, &down, set)?)));
+            .filter_map(|set| Some((id("DaemonSet", &**set), from_daemon_set(pods, &down, set)?)));
         let deployments = deployments
             .iter()
-            .filter_map(|one| Some((id("Deployment", &**one), of_deployment(pods, one)?)));
-        let mut found = Found::default();
+            .filter_map(|one| Some((id("Deployment", &**one), from_deployment(pods, one)?)));
+        let mut found = FoundWorkloads::default();
         for (id, workload) in sets.chain(deployments) {
             if provenance.counts(workload.driver, &id.namespace) {
                 found.workloads.insert(id, workload);
@@ -88,9 +88,9 @@ struct Unreachable {
 }
 
 impl Unreachable {
-    fn of(pods: &Pods, down: &Down, set: &DaemonSet) -> Self {
-        let (name, home) = (set.name_any(), set.metadata.namespace.as_deref());
-        let own = pods.values().filter(|pod| pod.belongs_to(home, "DaemonSet", &name));
+    fn count(pods: &Pods, down: &Down, set: &DaemonSet) -> Self {
+        let (name, namespace) = (set.name_any(), set.metadata.namespace.as_deref());
+        let own = pods.values().filter(|pod| pod.belongs_to(namespace, "DaemonSet", &name));
         // Only a pod created after a change has the newest revision.
         let newest = own.clone().max_by_key(|pod| pod.created);
         let newest = newest.and_then(|pod| pod.revision.as_ref());
@@ -99,7 +99,7 @@ impl Unreachable {
         for pod in own.filter(|pod| pod.unready.is_some()) {
             let node = pod.node.as_deref().and_then(|node| down.get_key_value(node));
             let Some((node, since)) = node else { continue };
-            let updated = !pod.leaving && pod.revision.as_ref() == newest;
+            let updated = !pod.terminating && pod.revision.as_ref() == newest;
             *lost.entry(node).or_default() |= updated;
             let soon = |since: Timestamp| {
                 (SignedDuration::ZERO..SUSPICION).contains(&since.duration_since(pod.created))
@@ -114,15 +114,15 @@ impl Unreachable {
     }
 }
 
-fn of_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<DriverWorkload> {
+fn from_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<DriverWorkload> {
     let template = set.spec.as_ref().map(|spec| &spec.template);
-    let (driver, task) = part("DaemonSet", set, template)?;
+    let (driver, role) = part("DaemonSet", set, template)?;
     let status = set.status.clone().unwrap_or_default();
-    let unreachable = Unreachable::of(pods, down, set);
+    let unreachable = Unreachable::count(pods, down, set);
     let updated = status.updated_number_scheduled.unwrap_or(0) - unreachable.updated;
     Some(DriverWorkload {
         driver,
-        task,
+        role,
         labelled: is_ours_by_label(set),
         selector: selector(set.spec.as_ref().map(|spec| &spec.selector)),
         version: version(set.labels(), template),
@@ -136,19 +136,19 @@ fn of_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<DriverWork
             && status.observed_generation > Some(0),
         rolled_out: updated >= status.desired_number_scheduled - unreachable.all,
         trouble: trouble(pods, "DaemonSet", set),
-        make: Make::of(&set.metadata, template),
+        origin: WorkloadOrigin::read(&set.metadata, template),
     })
 }
 
-fn of_deployment(pods: &Pods, deployment: &Deployment) -> Option<DriverWorkload> {
+fn from_deployment(pods: &Pods, deployment: &Deployment) -> Option<DriverWorkload> {
     let template = deployment.spec.as_ref().map(|spec| &spec.template);
-    let (driver, task) = part("Deployment", deployment, template)?;
+    let (driver, role) = part("Deployment", deployment, template)?;
     let status = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let updated = status.updated_replicas.unwrap_or(0);
     Some(DriverWorkload {
         driver,
-        task,
+        role,
         labelled: is_ours_by_label(deployment),
         selector: selector(deployment.spec.as_ref().map(|spec| &spec.selector)),
         version: version(deployment.labels(), template),
@@ -162,7 +162,7 @@ fn of_deployment(pods: &Pods, deployment: &Deployment) -> Option<DriverWorkload>
             && status.observed_generation > Some(0),
         rolled_out: updated >= wanted,
         trouble: trouble(pods, "Deployment", deployment),
-        make: Make::of(&deployment.metadata, template),
+        origin: WorkloadOrigin::read(&deployment.metadata, template),
     })
 }
 
@@ -172,8 +172,8 @@ fn selector(of: Option<&LabelSelector>) -> BTreeMap<String, String> {
 
 /// The reason why a pod of a workload does not run.
 fn trouble(pods: &Pods, kind: &str, workload: &impl ResourceExt) -> Option<String> {
-    let (name, home) = (workload.name_any(), workload.namespace());
-    let own = pods.values().filter(|pod| pod.belongs_to(home.as_deref(), kind, &name));
+    let (name, namespace) = (workload.name_any(), workload.namespace());
+    let own = pods.values().filter(|pod| pod.belongs_to(namespace.as_deref(), kind, &name));
     let unready = own.filter_map(|pod| pod.unready.as_deref());
     let troubles =
         unready.filter_map(|pod| trouble_of(pod).map(|what| format!("{}: {what}", pod.name_any())));
@@ -236,10 +236,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::pods::{Kept, REVISION};
+    use crate::cluster::pods::{CachedPod, REVISION};
 
     /// A pod of the DaemonSet `vsphere-csi-node`, created at that minute.
-    fn pod(node: &str, revision: &str, minute: u8, ready: bool) -> Kept {
+    fn pod(node: &str, revision: &str, minute: u8, ready: bool) -> CachedPod {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {
                 "name": format!("{node}-{minute}"),
@@ -256,10 +256,10 @@ mod tests {
             ]},
         }))
         .unwrap();
-        Kept::of(&pod)
+        CachedPod::new(&pod)
     }
 
-    fn all(pods: &[Kept]) -> Pods {
+    fn all(pods: &[CachedPod]) -> Pods {
         pods.iter().enumerate().map(|(n, pod)| (n.to_string(), pod.clone())).collect()
     }
 
@@ -288,8 +288,8 @@ mod tests {
             "phase": "Failed", "reason": "Evicted", "nominatedNodeName": "node-1",
             "message": "The node had condition: [DiskPressure].",
         }));
-        let said = "Evicted on node-1 (The node had condition: [DiskPressure].)";
-        assert_eq!(evicted.as_deref(), Some(said));
+        let reason = "Evicted on node-1 (The node had condition: [DiskPressure].)";
+        assert_eq!(evicted.as_deref(), Some(reason));
         let message = "0/3 nodes are available: 3 Insufficient memory.";
         let unscheduled = trouble(json!({"conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message},
@@ -316,8 +316,10 @@ mod tests {
     fn pods_on_nodes_that_are_down_are_not_waited_for_and_all_others_are() {
         let at = |minute: u8| format!("2026-11-14T12:{minute:02}:30Z").parse().ok();
         let down = BTreeMap::from([("c".to_owned(), at(3))]);
-        let healthy = |pods: &[Kept], updated, available| {
-            of_daemon_set(&all(pods), &down, &node_driver(updated, available)).unwrap().is_healthy()
+        let healthy = |pods: &[CachedPod], updated, available| {
+            from_daemon_set(&all(pods), &down, &node_driver(updated, available))
+                .unwrap()
+                .is_healthy()
         };
         let lost = pod("c", "old", 1, false);
         let all_new = [pod("a", "new", 5, true), pod("b", "new", 6, true), lost.clone()];
@@ -329,11 +331,11 @@ mod tests {
         assert!(!healthy(&one_old, 2, 2), "b still has the old one");
         let one_broken = [pod("a", "new", 5, true), pod("b", "new", 6, false), lost];
         assert!(!healthy(&one_broken, 2, 1), "b is up, and its pod is not");
-        let workload = of_daemon_set(&all(&all_new), &Down::new(), &node_driver(3, 2)).unwrap();
+        let workload = from_daemon_set(&all(&all_new), &Down::new(), &node_driver(3, 2)).unwrap();
         assert!(!workload.is_healthy(), "no node is down, and one pod does not run");
         let suspects = |minute| {
             let down = BTreeMap::from([("c".to_owned(), at(minute))]);
-            of_daemon_set(&all(&all_new), &down, &node_driver(3, 2)).unwrap().suspect
+            from_daemon_set(&all(&all_new), &down, &node_driver(3, 2)).unwrap().suspect
         };
         assert_eq!(suspects(6), 0, "it was down before the new pod came");
         assert_eq!(suspects(8), 1, "it went down under it");

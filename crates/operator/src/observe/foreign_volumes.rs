@@ -14,7 +14,7 @@ use crate::{
     cluster::Stores,
     vcenters::{
         Vcenters,
-        pace::{self, Answer, Inputs, Pace},
+        pace::{self, CnsAnswer, Inputs, Pace},
     },
 };
 
@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Foreign claims with volumes under this cluster id, in the vCenters of these names. An error contains the
 /// reason why they are unknown.
-pub(super) async fn of(
+pub(super) async fn find(
     stores: &Stores,
     vcenters: &mut Vcenters,
     config: &VDOConfig,
@@ -36,8 +36,9 @@ pub(super) async fn of(
         return asked.result.clone();
     }
     // VDO learns of a new connection at once, so it does not cache this error.
-    let away = |name: &&String| vcenters.known(name).and_then(|known| known.client).is_none();
-    if let Some(name) = names.iter().find(away) {
+    let unreachable =
+        |name: &&String| vcenters.known(name).and_then(|known| known.client).is_none();
+    if let Some(name) = names.iter().find(unreachable) {
         return Err(format!("{name} is not connected"));
     }
     let claims = ask(stores, vcenters, names, id).await;
@@ -46,7 +47,7 @@ pub(super) async fn of(
     }
     let blocks = !claims.as_ref().is_ok_and(Vec::is_empty);
     let pace = Pace::after(vcenters.asked.as_ref().map(|asked| &asked.pace), inputs, blocks);
-    vcenters.asked = Some(Answer { pace, result: claims.clone() });
+    vcenters.asked = Some(CnsAnswer { pace, result: claims.clone() });
     claims
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use plan::{
     ObjectId,
-    facts::{ClusterId, DriverWorkload, InUse, Make, Task, Told},
+    facts::{ClusterId, DriverWorkload, InUse, RunningConfig, WorkloadOrigin, WorkloadRole},
     names,
 };
 
@@ -18,22 +18,25 @@ const CSI_KEY: &str = "csi-vsphere.conf";
 
 /// A Secret or ConfigMap with the configuration of a driver, and the key of the configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
-    home: String,
+pub(super) struct ConfigLocation {
+    namespace: String,
     name: String,
     key: String,
 }
 
 /// The places where drivers that are not on record have their configuration. Such a driver is not managed by
 /// VDO, or it is ours and the record is lost. The result has only places that VDO has permission to read.
-pub(super) fn places(workloads: &BTreeMap<ObjectId, DriverWorkload>, driver: Driver) -> Vec<Place> {
+pub(super) fn places(
+    workloads: &BTreeMap<ObjectId, DriverWorkload>,
+    driver: Driver,
+) -> Vec<ConfigLocation> {
     let found = workloads
         .iter()
-        .filter(|(_, w)| w.driver == driver && w.task == Task::Controller)
+        .filter(|(_, w)| w.driver == driver && w.role == WorkloadRole::Controller)
         .filter(|(id, _)| crate::allowed_namespaces::has(&id.namespace))
         .filter_map(|(id, w)| {
-            let (home, name) = (id.namespace.clone(), w.make.settings.clone()?);
-            Some(Place { home, name, key: key(driver, &w.make) })
+            let (namespace, name) = (id.namespace.clone(), w.origin.settings.clone()?);
+            Some(ConfigLocation { namespace, name, key: key(driver, &w.origin) })
         });
     let known: &[(&str, &str)] = match driver {
         Driver::Cpi => &[],
@@ -41,12 +44,12 @@ pub(super) fn places(workloads: &BTreeMap<ObjectId, DriverWorkload>, driver: Dri
             &[(names::CSI_NAMESPACE, names::CSI_SECRET), (names::KUBE_SYSTEM, names::CSI_SECRET)]
         }
     };
-    let known = known.iter().map(|&(home, name)| Place {
-        home: home.into(),
+    let known = known.iter().map(|&(namespace, name)| ConfigLocation {
+        namespace: namespace.into(),
         name: name.into(),
         key: CSI_KEY.into(),
     });
-    let mut all: Vec<Place> = Vec::new();
+    let mut all: Vec<ConfigLocation> = Vec::new();
     for place in found.chain(known) {
         if !all.contains(&place) {
             all.push(place);
@@ -56,11 +59,11 @@ pub(super) fn places(workloads: &BTreeMap<ObjectId, DriverWorkload>, driver: Dri
 }
 
 /// The key that a driver reads: the file name in its arguments, or the usual one.
-fn key(driver: Driver, make: &Make) -> String {
+fn key(driver: Driver, origin: &WorkloadOrigin) -> String {
     if driver == Driver::Csi {
         return CSI_KEY.into();
     }
-    let mut arguments = make.containers.values().flat_map(|(_, arguments)| arguments);
+    let mut arguments = origin.containers.values().flat_map(|(_, arguments)| arguments);
     let file = arguments.find_map(|argument| argument.strip_prefix("--cloud-config="));
     file.and_then(|file| file.rsplit('/').next()).unwrap_or(CPI_KEY).to_owned()
 }
@@ -68,10 +71,10 @@ fn key(driver: Driver, make: &Make) -> String {
 /// The cloud controller's configuration without passwords, from a ConfigMap or a Secret.
 pub(super) async fn cpi(
     client: &Client,
-    places: &[Place],
-) -> Result<Option<Result<Told<CpiConfig>, String>>, kube::Error> {
-    for Place { home, name, key } in places {
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
+    places: &[ConfigLocation],
+) -> Result<Option<Result<RunningConfig<CpiConfig>, String>>, kube::Error> {
+    for ConfigLocation { namespace, name, key } in places {
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
         let text = maps.get_opt(name).await?.and_then(|map| {
             let mut data = map.data?;
             // The file name can differ from the key.
@@ -79,7 +82,7 @@ pub(super) async fn cpi(
         });
         let (kind, text) = match text {
             Some(text) => ("ConfigMap", Some(Ok(SecretText::from(text)))),
-            None => ("Secret", secret_text(client, home, name, key).await?),
+            None => ("Secret", secret_text(client, namespace, name, key).await?),
         };
         let Some(text) = text else { continue };
         let read = text.and_then(|text| CpiConfig::read(text.expose()).map_err(|e| e.to_string()));
@@ -91,9 +94,12 @@ pub(super) async fn cpi(
             for vcenter in config.vcenters.values_mut() {
                 vcenter.password = SecretText::default();
             }
-            Told { config, unknown: read.unknown.iter().map(ToString::to_string).collect() }
+            RunningConfig {
+                config,
+                unknown: read.unknown.iter().map(ToString::to_string).collect(),
+            }
         });
-        let place = |error| format!("{kind} {home}/{name} cannot be read: {error}");
+        let place = |error| format!("{kind} {namespace}/{name} cannot be read: {error}");
         return Ok(Some(read.map_err(place)));
     }
     Ok(None)
@@ -102,10 +108,10 @@ pub(super) async fn cpi(
 /// The storage driver's configuration without passwords.
 pub(super) async fn csi(
     client: &Client,
-    places: &[Place],
-) -> Result<Option<Result<Told<CsiConfig>, String>>, kube::Error> {
-    for Place { home, name, key } in places {
-        let Some(text) = secret_text(client, home, name, key).await? else { continue };
+    places: &[ConfigLocation],
+) -> Result<Option<Result<RunningConfig<CsiConfig>, String>>, kube::Error> {
+    for ConfigLocation { namespace, name, key } in places {
+        let Some(text) = secret_text(client, namespace, name, key).await? else { continue };
         let read = text.and_then(|text| CsiConfig::read(text.expose()).map_err(|e| e.to_string()));
         let read = read.map(|read| {
             let mut config = read.config;
@@ -113,9 +119,13 @@ pub(super) async fn csi(
             for vcenter in config.vcenters.values_mut() {
                 vcenter.password = SecretText::default();
             }
-            Told { config, unknown: read.unknown.iter().map(ToString::to_string).collect() }
+            RunningConfig {
+                config,
+                unknown: read.unknown.iter().map(ToString::to_string).collect(),
+            }
         });
-        let place = |error| format!("Secret {home}/{name} is in use and cannot be read: {error}");
+        let place =
+            |error| format!("Secret {namespace}/{name} is in use and cannot be read: {error}");
         return Ok(Some(read.map_err(place)));
     }
     Ok(None)
@@ -123,11 +133,11 @@ pub(super) async fn csi(
 
 async fn secret_text(
     client: &Client,
-    home: &str,
+    namespace: &str,
     name: &str,
     key: &str,
 ) -> Result<Option<Result<SecretText, String>>, kube::Error> {
-    let secret = Api::<Secret>::namespaced(client.clone(), home).get_opt(name).await?;
+    let secret = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await?;
     let text = secret.and_then(|secret| secret.data?.remove(key));
     Ok(text.map(|text| match String::from_utf8(text.0) {
         Ok(text) => Ok(SecretText::from(text)),
@@ -144,7 +154,7 @@ pub(super) async fn cluster_id(
 ) -> Result<Result<Option<ClusterId>, String>, kube::Error> {
     match &in_use.csi {
         Some(Err(why)) => return Ok(Err(why.clone())),
-        Some(Ok(Told { config, .. })) if !config.global.cluster_id.is_empty() => {
+        Some(Ok(RunningConfig { config, .. })) if !config.global.cluster_id.is_empty() => {
             let id = config.global.cluster_id.clone();
             return Ok(Ok(Some(ClusterId { id, kept_by_driver: false })));
         }
@@ -156,8 +166,8 @@ pub(super) async fn cluster_id(
 
 /// The cluster id that the driver generated.
 async fn made_by_driver(client: &Client) -> Result<Option<String>, kube::Error> {
-    for home in crate::allowed_namespaces::all() {
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
+    for namespace in crate::allowed_namespaces::all() {
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
         let map = maps.get_opt(names::CSI_CLUSTER_ID).await?;
         let id = map.and_then(|map| map.data?.remove("clusterID")).filter(|id| !id.is_empty());
         if id.is_some() {
@@ -182,14 +192,14 @@ mod tests {
 
     #[test]
     fn the_file_a_cloud_controller_is_led_to_is_the_key_of_its_settings() {
-        let make = |arguments: &[&str]| {
+        let origin = |arguments: &[&str]| {
             let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
             let container = ("cpi".to_owned(), ("image".to_owned(), arguments));
-            Make { containers: BTreeMap::from([container]), ..Make::default() }
+            WorkloadOrigin { containers: BTreeMap::from([container]), ..WorkloadOrigin::default() }
         };
-        let rancher = make(&["--v=2", "--cloud-config=/etc/cloud/vsphere.yaml"]);
+        let rancher = origin(&["--v=2", "--cloud-config=/etc/cloud/vsphere.yaml"]);
         assert_eq!(key(Driver::Cpi, &rancher), "vsphere.yaml");
-        assert_eq!(key(Driver::Cpi, &make(&["--v=2"])), "vsphere.conf");
+        assert_eq!(key(Driver::Cpi, &origin(&["--v=2"])), "vsphere.conf");
         assert_eq!(key(Driver::Csi, &rancher), "csi-vsphere.conf");
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     cluster::Stores,
     vcenters::{
         Vcenters,
-        pace::{self, Answer, Inputs, Pace},
+        pace::{self, CnsAnswer, Inputs, Pace},
     },
 };
 
@@ -24,7 +24,7 @@ const AT_ONCE: usize = 500;
 
 /// The cluster ids of the existing volumes, in the vCenters of these names; none if there are no volumes, or
 /// CNS knows none of them. An error contains the reason why they are unknown.
-pub(super) async fn of(
+pub(super) async fn find(
     stores: &Stores,
     vcenters: &mut Vcenters,
     config: &VDOConfig,
@@ -51,8 +51,9 @@ pub(super) async fn of(
         }
     };
     // VDO learns of a new connection at once, so it does not cache this error.
-    let away = |name: &&String| vcenters.known(name).and_then(|known| known.client).is_none();
-    if let Some(name) = names.iter().find(away) {
+    let unreachable =
+        |name: &&String| vcenters.known(name).and_then(|known| known.client).is_none();
+    if let Some(name) = names.iter().find(unreachable) {
         return Err(format!("{name} is not connected"));
     }
     let ids = ask(vcenters, names, &handles).await;
@@ -61,7 +62,7 @@ pub(super) async fn of(
     }
     let blocks = !ids.as_ref().is_ok_and(|ids| ids.len() <= 1);
     let pace = Pace::after(vcenters.inherited.as_ref().map(|known| &known.pace), inputs, blocks);
-    vcenters.inherited = Some(Answer { pace, result: ids.clone() });
+    vcenters.inherited = Some(CnsAnswer { pace, result: ids.clone() });
     ids
 }
 

@@ -10,7 +10,7 @@ use kube::{
 
 /// The platform, if the API server identifies it, and whether the platform itself installs the vSphere
 /// drivers.
-pub(crate) async fn of_api_server(
+pub(crate) async fn from_api_server(
     client: &Client,
     version: &str,
 ) -> Result<(Platform, bool), kube::Error> {

@@ -91,19 +91,19 @@ pub(crate) async fn surroundings(
     build: &str,
 ) -> Result<Surroundings, kube::Error> {
     let version = client.apiserver_version().await?;
-    let home = Api::<Namespace>::all(client.clone()).get(names::KUBE_SYSTEM).await?;
+    let kube_system = Api::<Namespace>::all(client.clone()).get(names::KUBE_SYSTEM).await?;
     let parsed = version.git_version.parse().map_err(|error| {
         let text = format!("the API server says a version that is none: {error}");
         kube::Error::Service(text.into())
     })?;
-    let (platform, owns_drivers) = platform::of_api_server(client, &version.git_version).await?;
+    let (platform, owns_drivers) = platform::from_api_server(client, &version.git_version).await?;
     Ok(Surroundings {
         namespace: namespace.into(),
         platform,
         owns_drivers,
         version: Believed::first(parsed, version.git_version),
         build: build.into(),
-        uid: home.metadata.uid.unwrap_or_default(),
+        uid: kube_system.metadata.uid.unwrap_or_default(),
         timeouts,
         pod: std::env::var("POD_NAME").ok(),
         started: Timestamp::now(),

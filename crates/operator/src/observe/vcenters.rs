@@ -18,7 +18,7 @@ use runtime::error_chain::error_chain;
 
 use crate::{
     cluster::Stores,
-    vcenters::{Vcenters, Wanted, refusal},
+    vcenters::{ConnectionInputs, Vcenters, refusal},
 };
 
 /// The reason of a vCenter whose Secret does not exist.
@@ -57,43 +57,43 @@ impl Problem {
 
 /// The connections to the vCenters that the VsphereCloudConfigs name, and the problems of those that VDO
 /// cannot even try to connect to. A problem of one does not stop the others.
-pub(crate) async fn wanted(
+pub(crate) async fn connection_inputs(
     client: &Client,
     stores: &Stores,
     vcenters: &Vcenters,
-) -> (BTreeMap<String, Wanted>, BTreeMap<String, Problem>) {
-    let mut wanted = BTreeMap::new();
+) -> (BTreeMap<String, ConnectionInputs>, BTreeMap<String, Problem>) {
+    let mut inputs = BTreeMap::new();
     let mut problems = BTreeMap::new();
     for config in stores.vcenter_configs() {
         let name = key(&config);
-        match want(client, stores, vcenters, &config).await {
+        match inputs_of(client, stores, vcenters, &config).await {
             Ok(one) => {
-                wanted.insert(name, one);
+                inputs.insert(name, one);
             }
             Err(problem) => {
                 // VDO cannot read the credentials now but has read them before: the session continues with
                 // those.
-                let before = vcenters.wanted(&name).filter(|before| before.spec == config.spec);
+                let before = vcenters.inputs(&name).filter(|before| before.spec == config.spec);
                 if let Some(before) = before.filter(|_| problem.may_pass) {
-                    wanted.insert(name.clone(), before.clone());
+                    inputs.insert(name.clone(), before.clone());
                 }
                 problems.insert(name, problem);
             }
         }
     }
-    (wanted, problems)
+    (inputs, problems)
 }
 
 fn key(config: &VsphereCloudConfig) -> String {
     format!("{}/{}", config.namespace().unwrap_or_default(), config.name_any())
 }
 
-async fn want(
+async fn inputs_of(
     client: &Client,
     stores: &Stores,
     vcenters: &Vcenters,
     config: &VsphereCloudConfig,
-) -> Result<Wanted, Problem> {
+) -> Result<ConnectionInputs, Problem> {
     let name = config.spec.credentials.0.as_str();
     let missing = || {
         let message = format!(
@@ -111,10 +111,11 @@ async fn want(
         .await
         .map_err(|error| unread("spec.caBundle", &error))?
         .map_err(|message| Problem::lasting("CertificatesMissing", message))?;
-    let before = vcenters.wanted(&key(config));
-    let unchanged = |b: &&Wanted| Some(&b.revision) == revision.as_ref() && b.spec == config.spec;
+    let before = vcenters.inputs(&key(config));
+    let unchanged =
+        |b: &&ConnectionInputs| Some(&b.revision) == revision.as_ref() && b.spec == config.spec;
     if let Some(before) = before.filter(unchanged) {
-        return Ok(Wanted { ca_bundle, ..before.clone() });
+        return Ok(ConnectionInputs { ca_bundle, ..before.clone() });
     }
     let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
     let secret = secrets.get_opt(name).await.map_err(|error| unread("spec.credentials", &error))?;
@@ -136,7 +137,14 @@ async fn want(
     let refused =
         refused.filter(|was| was.secret == revision && was.address == config.spec.vc_ip.0);
     let refused = refused.and_then(|was| refusal::named(&was.reason));
-    Ok(Wanted { spec: config.spec.clone(), ca_bundle, credential, version, revision, refused })
+    Ok(ConnectionInputs {
+        spec: config.spec.clone(),
+        ca_bundle,
+        credential,
+        version,
+        revision,
+        refused,
+    })
 }
 
 /// VDO could not read the object that a field names: the API server was unavailable, or VDO lacks the
@@ -151,7 +159,7 @@ fn unread(field: &str, error: &kube::Error) -> Problem {
 /// Secret that contained the credential. Nothing derives from the password: VDO could not publish even a slow
 /// hash of it, since passwords can be guessed. A later revision with the same credential changes nothing: for
 /// example, after an annotation or the rotation of another vCenter's login.
-fn version(before: Option<&Wanted>, credential: &Credential, revision: &str) -> String {
+fn version(before: Option<&ConnectionInputs>, credential: &Credential, revision: &str) -> String {
     let same = before.filter(|before| before.credential == *credential);
     same.map_or(revision, |before| &before.version).to_owned()
 }
@@ -162,18 +170,18 @@ async fn certificates(
     config: &VsphereCloudConfig,
 ) -> Result<Result<Option<String>, String>, kube::Error> {
     let Some(bundle) = &config.spec.ca_bundle else { return Ok(Ok(None)) };
-    let home = config.namespace().unwrap_or_default();
+    let namespace = config.namespace().unwrap_or_default();
     let missing = |kind: &str, of: &KeyRef| {
-        format!("spec.caBundle: {kind} {home}/{} has no key {}", of.name.0, of.key())
+        format!("spec.caBundle: {kind} {namespace}/{} has no key {}", of.name.0, of.key())
     };
     if let Some(of) = &bundle.config_map {
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), &home);
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
         let map = maps.get_opt(&of.name.0).await?;
         let text = map.and_then(|map| map.data?.remove(of.key()));
         return Ok(text.map(Some).ok_or_else(|| missing("ConfigMap", of)));
     }
     if let Some(of) = &bundle.secret {
-        let secrets = Api::<Secret>::namespaced(client.clone(), &home);
+        let secrets = Api::<Secret>::namespaced(client.clone(), &namespace);
         let secret = secrets.get_opt(&of.name.0).await?;
         let text = secret.and_then(|secret| secret.data?.remove(of.key()));
         let text = text.and_then(|bytes| String::from_utf8(bytes.0).ok());
@@ -183,7 +191,7 @@ async fn certificates(
 }
 
 /// All vCenters, and the facts about each.
-pub(crate) fn of(
+pub(crate) fn connections(
     stores: &Stores,
     vcenters: &Vcenters,
     problems: &BTreeMap<String, Problem>,
@@ -192,8 +200,8 @@ pub(crate) fn of(
     all.map(|vcc| {
         let known = vcenters.known(&key(&vcc));
         let refused = vcenters.refused(&key(&vcc));
-        let wanted = vcenters.wanted(&key(&vcc));
-        let ca_bundle = wanted.and_then(|wanted| wanted.ca_bundle.clone());
+        let inputs = vcenters.inputs(&key(&vcc));
+        let ca_bundle = inputs.and_then(|inputs| inputs.ca_bundle.clone());
         let proven = known.as_ref().and_then(|known| known.proven.clone());
         let since = known.as_ref().map_or_else(Timestamp::now, |known| known.since);
         let audit = known.as_ref().and_then(|known| known.audit.as_ref());
@@ -233,9 +241,9 @@ mod tests {
         Credentials::read(&data).unwrap().for_server("vc.example.com").unwrap().clone()
     }
 
-    fn wanted(password: &str, version: &str) -> Wanted {
+    fn inputs(password: &str, version: &str) -> ConnectionInputs {
         let spec = serde_json::json!({"vcIp": "vc.example.com", "credentials": "s"});
-        Wanted {
+        ConnectionInputs {
             spec: serde_json::from_value(spec).unwrap(),
             ca_bundle: None,
             credential: credential("user", password),
@@ -246,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_a_credential_says_nothing_about_the_password() {
+    fn the_version_of_a_credential_reveals_nothing_about_the_password() {
         let passwords = ["a", "b", "correct horse", "Tr0ub4dor&3", "user", "uid/7"];
         for password in passwords {
             assert_eq!(version(None, &credential("user", password), "uid/7"), "uid/7");
             for another in passwords {
                 // A rotation creates another revision of the Secret. A new revision alone is not a rotation.
-                let before = wanted(password, "uid/7");
+                let before = inputs(password, "uid/7");
                 let after = version(Some(&before), &credential("user", another), "uid/9");
                 assert_eq!(after, if password == another { "uid/7" } else { "uid/9" });
             }

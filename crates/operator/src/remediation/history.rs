@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use snafu::ResultExt;
 
-use super::{Error, Hands, KeepSnafu};
+use super::{Error, KeepSnafu, RepairClients};
 
 /// Limit of the stored records, in bytes; a ConfigMap holds a little more. VDO drops the oldest records
 /// beyond this limit.
 const MOST_BYTES: usize = 800 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct RecordedRepair {
     /// The time when VDO last made the repair.
     pub at: Timestamp,
     pub repair: Repair,
@@ -38,25 +38,25 @@ pub struct History {
 }
 
 impl History {
-    /// The history in the namespace of these `hands`.
-    pub fn of(hands: &Hands) -> Self {
-        let home = hands.home.as_deref();
-        Self { maps: home.map(|home| Self::maps(&hands.cluster, home)) }
+    /// The history in the namespace of these clients.
+    pub fn new(clients: &RepairClients) -> Self {
+        let namespace = clients.namespace.as_deref();
+        Self { maps: namespace.map(|namespace| Self::maps(&clients.cluster, namespace)) }
     }
 
-    pub fn in_namespace(client: &Client, home: &str) -> Self {
-        Self { maps: Some(Self::maps(client, home)) }
+    pub fn in_namespace(client: &Client, namespace: &str) -> Self {
+        Self { maps: Some(Self::maps(client, namespace)) }
     }
 
-    fn maps(client: &Client, home: &str) -> Api<ConfigMap> {
-        Api::namespaced(client.clone(), home)
+    fn maps(client: &Client, namespace: &str) -> Api<ConfigMap> {
+        Api::namespaced(client.clone(), namespace)
     }
 
     /// All records, by id. Leaves out records that it cannot parse.
     ///
     /// # Errors
     /// Fails if the API server is unreachable or denies access.
-    pub async fn read(&self) -> Result<BTreeMap<String, Entry>, kube::Error> {
+    pub async fn read(&self) -> Result<BTreeMap<String, RecordedRepair>, kube::Error> {
         let Some(maps) = &self.maps else { return Ok(BTreeMap::new()) };
         let data = maps.get_opt(names::REPAIRS).await?.and_then(|map| map.data).unwrap_or_default();
         let read = data.into_iter();
@@ -67,13 +67,13 @@ impl History {
     /// Records that VDO is about to make a repair.
     pub(super) async fn keep(&self, proposal: &Proposal, before: Value) -> Result<(), Error> {
         let repair = proposal.repair.clone();
-        let entry = Entry { at: Timestamp::now(), repair, before, undone: None };
+        let entry = RecordedRepair { at: Timestamp::now(), repair, before, undone: None };
         self.write(&proposal.id(), &entry).await
     }
 
     /// Records that VDO rolled back a repair.
-    pub(super) async fn undone(&self, id: &str, entry: Entry) -> Result<(), Error> {
-        self.write(id, &Entry { undone: Some(Timestamp::now()), ..entry }).await
+    pub(super) async fn undone(&self, id: &str, entry: RecordedRepair) -> Result<(), Error> {
+        self.write(id, &RecordedRepair { undone: Some(Timestamp::now()), ..entry }).await
     }
 
     /// Removes a record.
@@ -87,15 +87,15 @@ impl History {
         PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() }
     }
 
-    async fn write(&self, id: &str, entry: &Entry) -> Result<(), Error> {
+    async fn write(&self, id: &str, entry: &RecordedRepair) -> Result<(), Error> {
         let Some(maps) = &self.maps else { return Ok(()) };
         let kept = self.read().await.context(KeepSnafu)?;
-        let text = |entry: &Entry| {
+        let text = |entry: &RecordedRepair| {
             serde_json::to_string(entry).map_err(kube::Error::SerdeError).context(KeepSnafu)
         };
         let mut data = BTreeMap::from([(id.to_owned(), Value::String(text(entry)?))]);
         let mut room = MOST_BYTES;
-        let mut newest: Vec<(&String, &Entry)> = kept.iter().collect();
+        let mut newest: Vec<(&String, &RecordedRepair)> = kept.iter().collect();
         newest.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.at));
         for (id, entry) in newest {
             room = room.saturating_sub(id.len() + text(entry)?.len() + 16);

@@ -22,7 +22,7 @@ use plan::{facts::Facts, names};
 use runtime::error_chain::error_chain;
 use tokio::time::Instant;
 
-use super::{Entry, Error, Hands, History, carry_out, undo};
+use super::{Error, History, RecordedRepair, RepairClients, carry_out, undo};
 use crate::{cluster::access::is_allowed, vcenters::Vcenters};
 
 /// The pause before VDO retries a repair that failed or did not help.
@@ -38,9 +38,9 @@ pub struct Remediator {
     /// The time of each attempt, by id.
     tried: BTreeMap<String, Instant>,
     /// Codes for which VDO already reported that it does not repair them.
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
     /// The recorded repairs, and the version of the ConfigMap they were read from.
-    made: BTreeMap<String, Entry>,
+    made: BTreeMap<String, RecordedRepair>,
     version: Option<String>,
     /// Whether the service account has permission to change CSINodes, and the time of that answer.
     csi_nodes: Option<(bool, Instant)>,
@@ -52,11 +52,11 @@ impl Remediator {
     pub async fn set(
         &mut self,
         client: &Client,
-        home: &str,
+        namespace: &str,
         version: Option<String>,
     ) -> Result<BTreeMap<String, Timestamp>, kube::Error> {
         if self.version != version {
-            self.made = History::in_namespace(client, home).read().await?;
+            self.made = History::in_namespace(client, namespace).read().await?;
             self.version = version;
         }
         let set = self.made.values().filter(|entry| entry.undone.is_none());
@@ -102,16 +102,16 @@ impl Remediator {
         vcenters: &Vcenters,
     ) {
         self.tried.retain(|_, when| when.elapsed() < AGAIN);
-        let requested = Requested::of(facts);
-        let hands = hands(client, facts, vcenters);
-        let mut told = self.take_back(&hands, &requested).await;
-        told.extend(self.refuse(facts));
+        let requested = Requested::from_annotation(facts);
+        let clients = repair_clients(client, facts, vcenters);
+        let mut events = self.roll_back(&clients, &requested).await;
+        events.extend(self.refuse(facts));
         for proposal in self.due(facts, &requested) {
             self.tried.insert(proposal.id(), Instant::now());
-            let made = carry_out(&hands, &proposal).await;
-            told.push(tell(&proposal, made.as_ref().err()));
+            let made = carry_out(&clients, &proposal).await;
+            events.push(repair_event(&proposal, made.as_ref().err()));
         }
-        for event in told {
+        for event in events {
             tracing::info!(reason = event.reason, note = ?event.note, "a repair");
             // The repair stands even if the event cannot be published.
             let _ = recorder.publish(&event, &facts.config.object_ref(&())).await;
@@ -134,48 +134,48 @@ impl Remediator {
         due.take(AT_ONCE).cloned().collect()
     }
 
-    async fn take_back(&mut self, hands: &Hands, requested: &Requested) -> Vec<Event> {
+    async fn roll_back(&mut self, clients: &RepairClients, requested: &Requested) -> Vec<Event> {
         let made =
             self.made.iter().filter(|(id, entry)| entry.undone.is_none() && requested.names(id));
         let ids: Vec<String> = made.map(|(id, _)| id.clone()).take(AT_ONCE).collect();
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         for id in ids {
             if self.tried.contains_key(&undoing(&id)) {
                 continue;
             }
-            let result = undo(hands, &id).await;
+            let result = undo(clients, &id).await;
             self.tried.insert(undoing(&id), Instant::now());
             match result {
                 Ok(()) => {
                     self.tried.remove(&id);
                     let note = format!("{id} was undone");
-                    told.push(event(&id, "RepairUndone", EventType::Normal, &note));
+                    events.push(event(&id, "RepairUndone", EventType::Normal, &note));
                 }
                 Err(error) => {
                     let note = format!("{id} could not be undone: {}", error_chain(&error));
-                    told.push(event(&id, "UndoFailed", EventType::Warning, &note));
+                    events.push(event(&id, "UndoFailed", EventType::Warning, &note));
                 }
             }
         }
         // VDO rolls back again if the admin asks again later.
         self.tried.retain(|id, _| id.strip_prefix(UNDOING).is_none_or(|id| requested.names(id)));
-        told
+        events
     }
 
     /// Reports once that VDO does not make a repair, if the spec asks for it.
     fn refuse(&mut self, facts: &Facts) -> Vec<Event> {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         for proposal in &facts.health.repairs {
             let Some(reason) = &proposal.refused else { continue };
             let asked = facts.config.spec.remedy(proposal.repair.kind()) == Remedy::Fix;
-            if asked && self.told.insert(proposal.code.clone()) {
+            if asked && self.reported.insert(proposal.code.clone()) {
                 let note = format!("{}: not repaired: {reason}", proposal.code);
-                told.push(event(&proposal.code, "RepairNotPossible", EventType::Warning, &note));
+                events.push(event(&proposal.code, "RepairNotPossible", EventType::Warning, &note));
             }
         }
         let open: BTreeSet<&str> = facts.health.repairs.iter().map(|p| p.code.as_str()).collect();
-        self.told.retain(|code| open.contains(code.as_str()));
-        told
+        self.reported.retain(|code| open.contains(code.as_str()));
+        events
     }
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn key(vcenter: &str, vm: &str) -> String {
 struct Requested(BTreeSet<String>);
 
 impl Requested {
-    fn of(facts: &Facts) -> Self {
+    fn from_annotation(facts: &Facts) -> Self {
         let text = facts.config.annotations().get(names::UNDO).cloned().unwrap_or_default();
         let names = text.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty());
         Self(names.map(str::to_owned).collect())
@@ -206,12 +206,16 @@ impl Requested {
     }
 }
 
-fn hands(client: &Client, facts: &Facts, vcenters: &Vcenters) -> Hands {
-    let home = facts.config.namespace().unwrap_or_default();
+fn repair_clients(client: &Client, facts: &Facts, vcenters: &Vcenters) -> RepairClients {
+    let namespace = facts.config.namespace().unwrap_or_default();
     let sessions = facts.vcenters.keys().filter_map(|name| {
-        Some((name.clone(), vcenters.known(&format!("{home}/{name}"))?.client?))
+        Some((name.clone(), vcenters.known(&format!("{namespace}/{name}"))?.client?))
     });
-    Hands { cluster: client.clone(), home: Some(facts.home.clone()), vcenters: sessions.collect() }
+    RepairClients {
+        cluster: client.clone(),
+        namespace: Some(facts.operator_namespace.clone()),
+        vcenters: sessions.collect(),
+    }
 }
 
 /// Whether the repair changes a driver that the platform manages. The platform would revert the change.
@@ -225,7 +229,7 @@ fn is_of_platform(facts: &Facts, repair: &Repair) -> bool {
     driver && facts.cluster.owns_drivers
 }
 
-fn tell(proposal: &Proposal, error: Option<&Error>) -> Event {
+fn repair_event(proposal: &Proposal, error: Option<&Error>) -> Event {
     let Proposal { code, says, then, .. } = proposal;
     let id = proposal.id();
     match error {

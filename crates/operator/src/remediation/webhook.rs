@@ -23,7 +23,7 @@ use crate::webhook_certificates::Pair;
 const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// The configuration of a webhook in the API server.
-struct Seen {
+struct CurrentWebhook {
     /// The host name that the API server calls.
     host: String,
     /// The CA bundle that the API server trusts, PEM; empty if there is none.
@@ -47,27 +47,30 @@ pub(super) async fn renew(
     {
         return OursSnafu { object: webhook }.fail();
     }
-    let seen = seen(&configuration, namespace)?;
+    let current = current(&configuration, namespace)?;
     let before = Pair {
-        authority: seen.authority.clone(),
+        authority: current.authority.clone(),
         certificate: String::new(),
         key: String::new().into(),
         expires: Timestamp::now(),
     };
     let before = Some(&before).filter(|pair| !pair.authority.is_empty());
-    let pair = Pair::make(&seen.host, before, Timestamp::now()).context(CertificateSnafu)?;
+    let pair = Pair::issue(&current.host, before, Timestamp::now()).context(CertificateSnafu)?;
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
     // A dry run shows whether VDO has permission to write the Secret, before anything changes.
     write(&secrets, secret, &pair, true).await?;
     trust(&configurations, webhook, namespace, &pair.authority).await?;
     if let Err(error) = write(&secrets, secret, &pair, false).await {
-        trust(&configurations, webhook, namespace, &seen.authority).await?;
+        trust(&configurations, webhook, namespace, &current.authority).await?;
         return Err(error);
     }
     restart(client, namespace, secret).await
 }
 
-fn seen(configuration: &ValidatingWebhookConfiguration, namespace: &str) -> Result<Seen, Error> {
+fn current(
+    configuration: &ValidatingWebhookConfiguration,
+    namespace: &str,
+) -> Result<CurrentWebhook, Error> {
     let hooks = configuration.webhooks.iter().flatten();
     let mut own = hooks.filter_map(|hook| {
         let service = hook.client_config.service.as_ref()?;
@@ -79,7 +82,7 @@ fn seen(configuration: &ValidatingWebhookConfiguration, namespace: &str) -> Resu
     };
     let (service, client) = own.next().with_context(what)?;
     let bundle = client.ca_bundle.as_ref().map(|bundle| bundle.0.clone()).unwrap_or_default();
-    Ok(Seen {
+    Ok(CurrentWebhook {
         host: format!("{service}.{namespace}.svc"),
         authority: String::from_utf8(bundle).unwrap_or_default(),
     })

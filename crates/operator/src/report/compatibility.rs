@@ -68,8 +68,8 @@ pub async fn report(
     if before == after {
         return Ok(());
     }
-    let home = config.namespace().unwrap_or_default();
-    let configs = Api::<CompatibilityConfig>::namespaced(client.clone(), &home);
+    let namespace = config.namespace().unwrap_or_default();
+    let configs = Api::<CompatibilityConfig>::namespaced(client.clone(), &namespace);
     let body = json!({
         "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "CompatibilityConfig", "status": after,
     });

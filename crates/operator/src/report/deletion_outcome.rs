@@ -20,7 +20,7 @@ pub struct Followed {
 
 impl Followed {
     /// The VDOConfig of these facts.
-    pub fn of(facts: &Facts) -> Self {
+    pub fn from_facts(facts: &Facts) -> Self {
         let drivers = [Driver::Cpi, Driver::Csi].into_iter();
         let drivers = drivers.filter(|driver| !facts.record(*driver).objects.is_empty());
         Self { config: facts.config.object_ref(&()), drivers: drivers.collect() }

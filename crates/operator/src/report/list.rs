@@ -28,7 +28,7 @@ pub(super) async fn write(
         "metadata": {"name": names::FINDINGS},
         "data": pages,
     });
-    let maps = Api::<ConfigMap>::namespaced(client.clone(), &facts.home);
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), &facts.operator_namespace);
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     maps.patch(names::FINDINGS, &parameters, &Patch::Apply(body)).await?;
     *written = now;

@@ -15,25 +15,30 @@ use serde_json::{Value, json};
 pub struct Olm {
     name: Option<String>,
     /// The status and reason of the last report.
-    said: Option<(String, String)>,
+    reported: Option<(String, String)>,
 }
 
 impl Olm {
     /// Reads the name of the OperatorCondition from the variable that OLM sets.
     pub fn from_environment() -> Self {
         let name = std::env::var("OPERATOR_CONDITION_NAME").ok().filter(|name| !name.is_empty());
-        Self { name, said: None }
+        Self { name, reported: None }
     }
 
     /// Reports whether OLM can replace the operator, if that changed. A failed write stops nothing: OLM then
     /// relies on the previous report.
-    pub async fn tell(&mut self, client: &Client, namespace: &str, status: &api::VDOConfigStatus) {
+    pub async fn report(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+        status: &api::VDOConfigStatus,
+    ) {
         let Some(name) = &self.name else { return };
         let Some(upgradeable) = condition::get(&status.conditions, condition::UPGRADEABLE) else {
             return;
         };
         let news = (upgradeable.status.clone(), upgradeable.reason.clone());
-        if self.said.as_ref() == Some(&news) {
+        if self.reported.as_ref() == Some(&news) {
             return;
         }
         let gvk = GroupVersionKind::gvk("operators.coreos.com", "v2", "OperatorCondition");
@@ -46,7 +51,7 @@ impl Olm {
         };
         let patch = Patch::Merge(body(upgradeable, Timestamp::now()));
         match conditions.patch(name, &by, &patch).await {
-            Ok(_) => self.said = Some(news),
+            Ok(_) => self.reported = Some(news),
             Err(error) => tracing::warn!(name, %error, "the status for OLM could not be written"),
         }
     }

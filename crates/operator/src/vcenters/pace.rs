@@ -24,7 +24,7 @@ const AGE: Duration = Duration::from_secs(15);
 
 /// The last answer of CNS to a question, and the time of the next query.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct CnsAnswer {
     pub(crate) pace: Pace,
     pub(crate) result: Result<Vec<String>, String>,
 }

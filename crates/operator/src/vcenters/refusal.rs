@@ -3,7 +3,7 @@
 
 use vsphere::{Error, LoginRefusal};
 
-use super::Wanted;
+use super::ConnectionInputs;
 
 /// The refusals that VDO remembers. It retries the others: the credential was never sent, or an admin can
 /// grant the missing privilege later.
@@ -11,7 +11,7 @@ const REMEMBERED: [LoginRefusal; 3] =
     [LoginRefusal::Credentials, LoginRefusal::Locked, LoginRefusal::PasswordExpired];
 
 /// The reason, if an error is such a refusal.
-pub(super) fn of(error: &Error) -> Option<LoginRefusal> {
+pub(super) fn remembered(error: &Error) -> Option<LoginRefusal> {
     match error {
         Error::LoginRefused { reason, .. } => Some(*reason).filter(|r| REMEMBERED.contains(r)),
         _ => None,
@@ -24,10 +24,10 @@ pub(crate) fn named(text: &str) -> Option<LoginRefusal> {
 }
 
 /// Reconstructs the original error of the login.
-pub(super) fn error(wanted: &Wanted, reason: LoginRefusal) -> Error {
+pub(super) fn error(inputs: &ConnectionInputs, reason: LoginRefusal) -> Error {
     Error::LoginRefused {
-        address: wanted.spec.vc_ip.0.clone(),
-        user: wanted.credential.username.clone(),
+        address: inputs.spec.vc_ip.0.clone(),
+        user: inputs.credential.username.clone(),
         reason,
     }
 }

@@ -171,7 +171,7 @@ impl Testbed {
         let client = self.plane.client();
         let apply = PatchParams::apply("test").force();
         for object in operator::install::objects() {
-            let id = ObjectId::of(&object);
+            let id = ObjectId::from_object(&object);
             if id.kind == "Deployment" {
                 continue;
             }
@@ -465,7 +465,7 @@ impl Testbed {
     pub async fn create(&self, manager: &str, documents: impl IntoIterator<Item = Value>) {
         let create = PostParams { field_manager: Some(manager.into()), ..Default::default() };
         for document in documents {
-            let id = ObjectId::of(&catalog::manifest::Object(document.clone()));
+            let id = ObjectId::from_object(&catalog::manifest::Object(document.clone()));
             let object: DynamicObject = serde_json::from_value(document).unwrap();
             let api = operator::act::api_of(&self.client(), &id).unwrap();
             match api.create(&create, &object).await {

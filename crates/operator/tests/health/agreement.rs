@@ -55,7 +55,7 @@ impl Fixture {
         for session in collected.sessions.values() {
             session.shut_down().await;
         }
-        reported(&Examination::of(collected.facts).report().findings())
+        reported(&Examination::run(collected.facts).report().findings())
     }
 
     /// Waits until both report the same: after a fault, the operator updates its status several times.

@@ -14,10 +14,11 @@ use catalog::Driver;
 use semver::{BuildMetadata, Prerelease, Version};
 
 use super::{
-    configuration::Configuration, desired::DesiredDriver, differences, settings::Look, zones,
+    configuration::RenderedDriver, desired::DesiredDriver, differences,
+    settings::PasswordRendering, zones,
 };
 use crate::{
-    facts::{DriverWorkload, Facts, Task},
+    facts::{DriverWorkload, Facts, WorkloadRole},
     names,
     object_id::ObjectId,
     record::{Build, Named, Names, Record},
@@ -30,11 +31,11 @@ pub(super) fn theirs<'a>(
     facts: &'a Facts,
     desired: &DesiredDriver<'_>,
 ) -> Vec<(&'a ObjectId, &'a DriverWorkload)> {
-    [Task::Controller, Task::Node]
+    [WorkloadRole::Controller, WorkloadRole::Node]
         .into_iter()
         .flat_map(|task| facts.workloads_of(desired.driver, task))
         .filter(|(id, _)| !facts.is_ours(id))
-        .filter(|(_, w)| !(w.task == Task::Node && w.current && w.wanted == 0))
+        .filter(|(_, w)| !(w.role == WorkloadRole::Node && w.current && w.wanted == 0))
         .collect()
 }
 
@@ -54,7 +55,8 @@ pub(super) fn are_of_predecessor(
     theirs: &[(&ObjectId, &DriverWorkload)],
 ) -> bool {
     let by_it = theirs.iter().all(|(_, workload)| {
-        workload.make.hands.iter().eq([names::PREDECESSOR_MANAGER]) && workload.make.helm.is_none()
+        workload.origin.field_managers.iter().eq([names::PREDECESSOR_MANAGER])
+            && workload.origin.helm.is_none()
     });
     by_it
         && match desired.driver {
@@ -88,7 +90,7 @@ pub(super) fn adopted(
     let kept = kept(desired.driver, theirs)?;
     if let Some(settings) = &kept.settings {
         let kind = if desired.driver == Driver::Cpi { "ConfigMap" } else { "Secret" };
-        is_let_write(facts, kind, &kept.namespace, settings)?;
+        may_write(facts, kind, &kept.namespace, settings)?;
     }
     let record = Record {
         version: Some(version.to_string()),
@@ -102,13 +104,14 @@ pub(super) fn adopted(
         zones: zones::in_use(facts, desired.driver),
         ..record.clone()
     };
-    let configuration = Configuration::make(facts, desired, &record, &build, Look::Real)
-        .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
+    let configuration =
+        RenderedDriver::render(facts, desired, &record, &build, PasswordRendering::Real)
+            .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
     for (id, _) in theirs {
         let found = configuration.identities().any(|own| own == **id);
         found.then_some(()).ok_or_else(|| format!("release {version} has no {id}"))?;
     }
-    let changes = differences::of(facts, desired, &configuration, theirs);
+    let changes = differences::list(facts, desired, &configuration, theirs);
     Ok(Adopted { record, changes })
 }
 
@@ -124,28 +127,28 @@ pub(super) fn is_within_reach(
                  --driver-namespace {namespace}"
             ));
         }
-        is_let_write(facts, kind, namespace, name)?;
+        may_write(facts, kind, namespace, name)?;
     }
     Ok(())
 }
 
 /// In the usual namespaces VDO writes only known names, unless an admin allows others.
-fn is_let_write(facts: &Facts, kind: &str, namespace: &str, name: &str) -> Result<(), String> {
+fn may_write(facts: &Facts, kind: &str, namespace: &str, name: &str) -> Result<(), String> {
     let limited =
         names::USUAL_NAMESPACES.contains(&namespace) && !facts.open_namespaces.contains(namespace);
     if !limited || written_names::is_known(kind, name) {
         return Ok(());
     }
     Err(format!(
-        "it has a {kind} {name}, and in namespace {namespace} VDO may write only names that it knows; let \
-         it with vdoctl deploy --driver-namespace {namespace}"
+        "it has a {kind} {name}, and in namespace {namespace} VDO writes only names that it knows; allow \
+         others with vdoctl deploy --driver-namespace {namespace}"
     ))
 }
 
 /// The current user for each VsphereCloudConfig; none if the driver's configuration does not name one for
 /// each of them.
 fn users(facts: &Facts, desired: &DesiredDriver<'_>) -> Option<BTreeSet<String>> {
-    let told = |address: &str| -> Option<&str> {
+    let configured = |address: &str| -> Option<&str> {
         let (own, all) = match desired.driver {
             Driver::Cpi => {
                 let config = &facts.in_use.cpi.as_ref()?.as_ref().ok()?.config;
@@ -162,7 +165,8 @@ fn users(facts: &Facts, desired: &DesiredDriver<'_>) -> Option<BTreeSet<String>>
     };
     let user = |name: &&str| {
         let address = &facts.vcenters.get(*name)?.spec.vc_ip;
-        let user = told(address.0.as_str()).or_else(|| told(address.host_and_port().0))?;
+        let user =
+            configured(address.0.as_str()).or_else(|| configured(address.host_and_port().0))?;
         Some(format!("{name} {user}"))
     };
     desired.vcenters.iter().map(user).collect()
@@ -201,23 +205,29 @@ pub(super) fn release(
     let implementation = theirs.iter().find_map(|(_, workload)| workload.implementation);
     let implementation = implementation.unwrap_or_default();
     let text = theirs.iter().find_map(|(_, workload)| workload.version.as_deref());
-    let told = text.and_then(|text| Version::parse(text).ok());
-    let told = told.ok_or("its image does not say which release it is")?;
-    let plain = Version { pre: Prerelease::EMPTY, build: BuildMetadata::EMPTY, ..told.clone() };
+    let version_in_image = text.and_then(|text| Version::parse(text).ok());
+    let version_in_image = version_in_image.ok_or("its image does not say which release it is")?;
+    let plain =
+        Version { pre: Prerelease::EMPTY, build: BuildMetadata::EMPTY, ..version_in_image.clone() };
     let known = |version: &Version| facts.catalog.find(desired.driver, implementation, version);
     let minor =
         facts.catalog.releases_of(desired.driver, implementation).map(|release| &release.version);
-    let minor = minor.filter(|version| (version.major, version.minor) == (told.major, told.minor));
+    let minor = minor.filter(|version| {
+        (version.major, version.minor) == (version_in_image.major, version_in_image.minor)
+    });
     // The newest release before it; the oldest after it only if there is none before.
     let nearest = minor.min_by_key(|version| {
-        (**version > told, if **version > told { version.patch } else { u64::MAX - version.patch })
+        (
+            **version > version_in_image,
+            if **version > version_in_image { version.patch } else { u64::MAX - version.patch },
+        )
     });
-    [told.clone(), plain]
+    [version_in_image.clone(), plain]
         .into_iter()
         .find(|version| known(version).is_some())
         .or_else(|| nearest.cloned())
         .map(|version| Build { implementation, version })
-        .ok_or_else(|| format!("the catalog has no release near {told}"))
+        .ok_or_else(|| format!("the catalog has no release near {version_in_image}"))
 }
 
 /// The names that the driver keeps.
@@ -231,10 +241,12 @@ pub(super) fn kept(
     }
     let mut workloads = BTreeMap::new();
     for (id, workload) in theirs {
-        let (kind, rendered) = match (driver, workload.task) {
+        let (kind, rendered) = match (driver, workload.role) {
             (Driver::Cpi, _) => ("DaemonSet", "vsphere-cloud-controller-manager"),
-            (Driver::Csi, Task::Controller) => ("Deployment", "vsphere-csi-controller"),
-            (Driver::Csi, _) if workload.make.windows => ("DaemonSet", "vsphere-csi-node-windows"),
+            (Driver::Csi, WorkloadRole::Controller) => ("Deployment", "vsphere-csi-controller"),
+            (Driver::Csi, _) if workload.origin.windows => {
+                ("DaemonSet", "vsphere-csi-node-windows")
+            }
             (Driver::Csi, _) => ("DaemonSet", "vsphere-csi-node"),
         };
         if id.kind != kind {
@@ -248,7 +260,7 @@ pub(super) fn kept(
             return Err(format!("there is another one next to {id}"));
         }
     }
-    let controller = theirs.iter().find(|(_, workload)| workload.task == Task::Controller);
+    let controller = theirs.iter().find(|(_, workload)| workload.role == WorkloadRole::Controller);
     let (_, controller) = controller.ok_or("its controller is not there")?;
-    Ok(Names { namespace, settings: controller.make.settings.clone(), workloads })
+    Ok(Names { namespace, settings: controller.origin.settings.clone(), workloads })
 }

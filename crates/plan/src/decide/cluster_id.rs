@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::{Notes, desired::DesiredDriver, steps::waiting, vcenters::is_verified};
 use crate::{
-    facts::{Facts, Task},
+    facts::{Facts, WorkloadRole},
     plan::{DriverPlan, Next},
     record::Record,
 };
@@ -52,7 +52,7 @@ pub(super) fn is_free(
 
 /// Converts a record of another cluster into a record of this cluster. Its objects exist, or VDO creates
 /// them. VDO waits until CNS has confirmed that the cluster id is free.
-pub(super) fn take(
+pub(super) fn claim(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     record: &Record,
@@ -92,13 +92,14 @@ fn shared(facts: &Facts, foreign_volumes: &[String]) -> Finding {
         foreign_volumes.len(),
         first.join(", ")
     );
-    let home = facts.workloads_of(Driver::Csi, Task::Controller);
-    let home = home.first().map_or(crate::names::CSI_NAMESPACE, |(id, _)| id.namespace.as_str());
+    let controllers = facts.workloads_of(Driver::Csi, WorkloadRole::Controller);
+    let namespace =
+        controllers.first().map_or(crate::names::CSI_NAMESPACE, |(id, _)| id.namespace.as_str());
     codes::CLUSTER_ID_SHARED
         .found()
         .with("id", id.map(|id| id.id.as_str()).unwrap_or_default())
         .with("others", others)
-        .with("namespace", home)
+        .with("namespace", namespace)
         .about(super::myself(facts))
         .build()
 }

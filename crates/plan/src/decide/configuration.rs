@@ -13,7 +13,7 @@ use super::{
     credentials,
     desired::DesiredDriver,
     naming, profile, rendering,
-    settings::{self, Look},
+    settings::{self, PasswordRendering},
     zones,
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// All objects that VDO applies for one release.
-pub(super) struct Configuration {
+pub(super) struct RenderedDriver {
     pub(super) driver: Driver,
     /// The release that VDO rendered.
     pub(super) release: Release,
@@ -40,15 +40,15 @@ pub(super) struct Configuration {
     pub(super) users: BTreeSet<String>,
 }
 
-impl Configuration {
+impl RenderedDriver {
     /// Renders the configuration, or reports the error in the spec. The result contains the driver's Secrets
-    /// and ConfigMaps only with [`Look::Real`], so that VDO never writes unverified settings.
-    pub(super) fn make(
+    /// and ConfigMaps only with [`PasswordRendering::Real`], so that VDO never writes unverified settings.
+    pub(super) fn render(
         facts: &Facts,
         desired: &DesiredDriver<'_>,
         record: &Record,
         build: &Build,
-        look: Look,
+        passwords: PasswordRendering,
     ) -> Result<Self, Box<Finding>> {
         let refused = |problem: String| Box::new(refusal(facts, desired, problem));
         let Build { implementation, version } = build;
@@ -57,26 +57,30 @@ impl Configuration {
             .find(desired.driver, *implementation, version)
             .or_else(|| record.release(desired.driver, build))
             .ok_or_else(|| refused(format!("the catalog does not know {version} any more")))?;
-        let mut profile = profile::of(facts);
+        let mut profile = profile::from_facts(facts);
         if let Some(kept) = &record.names {
             naming::settle(&mut profile, desired.driver, kept);
         }
         let cluster_id = (desired.driver == Driver::Csi).then(|| cluster_id(facts, record));
         let cluster_id = cluster_id.transpose().map_err(refused)?;
-        let make = |look| settings::of(facts, desired, &profile, cluster_id.as_ref(), look);
-        let mut real = make(look).map_err(|error| refused(error.to_string()))?;
-        let mut masked = make(Look::Masked).map_err(|error| refused(error.to_string()))?;
-        let mut named = make(Look::Named).map_err(|error| refused(error.to_string()))?;
+        let render =
+            |passwords| settings::render(facts, desired, &profile, cluster_id.as_ref(), passwords);
+        let mut real = render(passwords).map_err(|error| refused(error.to_string()))?;
+        let mut masked =
+            render(PasswordRendering::Masked).map_err(|error| refused(error.to_string()))?;
+        let mut named =
+            render(PasswordRendering::Named).map_err(|error| refused(error.to_string()))?;
         let reads_once = credentials::reads_once(desired.driver, *implementation);
-        let restarts = if reads_once { Look::Named } else { Look::Hidden };
-        let restarts = make(restarts).map_err(|error| refused(error.to_string()))?;
-        let home = match desired.driver {
+        let restarts =
+            if reads_once { PasswordRendering::Named } else { PasswordRendering::Hidden };
+        let restarts = render(restarts).map_err(|error| refused(error.to_string()))?;
+        let namespace = match desired.driver {
             Driver::Cpi => profile.cpi.namespace.clone(),
             Driver::Csi => profile.csi.namespace.clone(),
         };
-        real.extend(settings::pull_secrets(facts, &home, look));
-        masked.extend(settings::pull_secrets(facts, &home, Look::Masked));
-        named.extend(settings::pull_secrets(facts, &home, Look::Named));
+        real.extend(settings::pull_secrets(facts, &namespace, passwords));
+        masked.extend(settings::pull_secrets(facts, &namespace, PasswordRendering::Masked));
+        named.extend(settings::pull_secrets(facts, &namespace, PasswordRendering::Named));
         let restarts = digest(&Value::Array(restarts));
         profile.config_digest = Some(restarts.clone());
         let rendered =
@@ -85,11 +89,11 @@ impl Configuration {
             Some(kept) => naming::rename(rendered.objects, kept),
             None => rendered.objects,
         };
-        let set = apply_set::id(record_name(desired.driver), &facts.home);
-        let extras = super::storage_classes::of(facts, desired).into_iter().map(Object);
+        let set = apply_set::id(record_name(desired.driver), &facts.operator_namespace);
+        let extras = super::storage_classes::render(facts, desired).into_iter().map(Object);
         let mut rendered: Vec<Object> = rendered.into_iter().chain(extras).collect();
         if desired.driver == Driver::Csi {
-            zones::mark(&mut rendered, &zones::wished(facts, desired.driver));
+            zones::mark(&mut rendered, &zones::desired(facts, desired.driver));
         }
         if let Some(taken) = credentials_among(facts, &real) {
             return Err(refused(format!(
@@ -104,7 +108,7 @@ impl Configuration {
         let settings: Vec<Object> = settings.collect();
         let named: Vec<String> = named.iter().map(digest).collect();
         let (mut objects, digest) = settled(rendered, &named, &set, record);
-        objects.extend(settings.into_iter().filter(|_| look == Look::Real));
+        objects.extend(settings.into_iter().filter(|_| passwords == PasswordRendering::Real));
         if reads_once {
             credentials::mark(facts, desired.driver, &mut objects);
         }
@@ -125,13 +129,13 @@ impl Configuration {
                 return false;
             }
             let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str();
-            let seen = facts.objects.get(&ObjectId::of(object));
+            let seen = facts.objects.get(&ObjectId::from_object(object));
             seen.map_or(foreign, |seen| seen.digest.as_deref() != digest)
         })
     }
 
     pub(super) fn identities(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        self.objects.iter().map(ObjectId::of)
+        self.objects.iter().map(ObjectId::from_object)
     }
 }
 
@@ -245,7 +249,7 @@ mod tests {
                 }]}}},
             }))
         };
-        let made =
+        let render =
             |image: &str, record: &Record| settled(vec![workload(image)], &[], "set", record);
         let policy = |objects: &[Object]| {
             objects[0]
@@ -253,18 +257,18 @@ mod tests {
                 .pointer("/spec/template/spec/containers/0/terminationMessagePolicy")
                 .cloned()
         };
-        let (fresh, sum) = made("one", &Record::default());
+        let (fresh, sum) = render("one", &Record::default());
         assert!(policy(&fresh).is_some(), "a new one has it from the beginning");
         let again = Record { configuration: Some(sum.clone()), ..Record::default() };
-        assert_eq!(made("one", &again).1, sum);
+        assert_eq!(render("one", &again).1, sum);
 
         let (_, earlier) =
             settled(vec![workload("one").without_crash_logs()], &[], "set", &Record::default());
         assert_ne!(earlier, sum);
         let running = Record { configuration: Some(earlier.clone()), ..Record::default() };
-        let (kept, same) = made("one", &running);
-        assert_eq!((policy(&kept), same), (None, earlier), "what runs stays as it is");
-        let (changed, _) = made("two", &running);
-        assert!(policy(&changed).is_some(), "what changes anyway gets it");
+        let (kept, same) = render("one", &running);
+        assert_eq!((policy(&kept), same), (None, earlier), "a running driver stays as it is");
+        let (changed, _) = render("two", &running);
+        assert!(policy(&changed).is_some(), "a driver that changes anyway gets it");
     }
 }

@@ -8,15 +8,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::Notes;
 use crate::{facts::Facts, object_id::ObjectId};
 
-/// The number of changes to an object within an hour from which on VDO pauses.
-const TIMEOUT: u32 = 5;
+/// The number of changes to an object within an hour that VDO restores at once. Then it pauses.
+const RESTORED_AT_ONCE: u32 = 5;
 /// The first pause. Each further change doubles it.
 const PAUSE: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST: SignedDuration = SignedDuration::from_mins(30);
 
 /// The time until which VDO leaves a changed object as it is; none if VDO restores it at once.
 fn until(conflict: &Conflict) -> Option<Timestamp> {
-    let times = conflict.times.checked_sub(TIMEOUT)?;
+    let times = conflict.times.checked_sub(RESTORED_AT_ONCE)?;
     let pause = PAUSE.checked_mul(1 << times.min(10)).unwrap_or(LONGEST).min(LONGEST);
     Some(conflict.last + pause)
 }
@@ -33,8 +33,9 @@ pub(super) fn report(facts: &Facts, notes: &mut Notes) {
         if facts.now < until {
             notes.wake_at(until);
         }
-        let home = id.namespace.as_str();
-        let place = if home.is_empty() { String::new() } else { format!("--namespace {home} ") };
+        let namespace = id.namespace.as_str();
+        let place =
+            if namespace.is_empty() { String::new() } else { format!("--namespace {namespace} ") };
         notes.findings.push(
             codes::FOUGHT_OVER
                 .found()
@@ -47,7 +48,7 @@ pub(super) fn report(facts: &Facts, notes: &mut Notes) {
                 .with("name", &id.name)
                 .about(Subject::kubernetes(
                     &id.kind,
-                    Some(home).filter(|h| !h.is_empty()),
+                    Some(namespace).filter(|name| !name.is_empty()),
                     &id.name,
                 ))
                 .build(),

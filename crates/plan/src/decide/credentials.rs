@@ -30,17 +30,17 @@ use super::{
 };
 use crate::{
     apply_set,
-    facts::{DriverSecret, Facts, Task, VcenterConnection},
+    facts::{DriverSecret, Facts, VcenterConnection, WorkloadRole},
     names,
     object_id::ObjectId,
-    plan::{DriverPlan, Next, Step},
+    plan::{DriverPlan, Next, PlannedStep},
     record::{Record, record_name},
 };
 
 /// The action with which a driver uses the passwords that vCenter accepts.
 pub(super) struct Due {
     next: Next,
-    step: Step,
+    step: PlannedStep,
     secret: ObjectId,
     /// The VsphereCloudConfigs whose password is new; empty if the driver only has to restart.
     vcenters: Vec<String>,
@@ -52,14 +52,14 @@ pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<F
     let record = facts.record(plan.driver);
     let ours = record.version.is_some() && !record.is_of_another(&facts.cluster.uid);
     let (Some(desired), Some(present), Mode::Managed, true) = (
-        DesiredDriver::of(facts, plan.driver),
+        DesiredDriver::from_spec(facts, plan.driver),
         facts.driver_secrets.get(&plan.driver),
         plan.mode,
         ours && !facts.unreadable.contains_key(&plan.driver),
     ) else {
         return Ok(None);
     };
-    let refreshed = Refreshed::of(facts, &desired, record, present);
+    let refreshed = Refreshed::from_accepted(facts, &desired, record, present);
     let refreshed = refreshed
         .map_err(|(vcenter, why)| Box::new(waits(plan.driver, &present.id, &[vcenter], &why)))?;
     let Some(refreshed) = refreshed else { return Ok(restart(facts, record, plan, present)) };
@@ -104,13 +104,13 @@ struct Refreshed {
 
 impl Refreshed {
     /// None if the driver has all known passwords already. The error names the vCenter.
-    fn of(
+    fn from_accepted(
         facts: &Facts,
         desired: &DesiredDriver<'_>,
         record: &Record,
         present: &DriverSecret,
     ) -> Result<Option<Self>, (String, String)> {
-        let mut made = Self {
+        let mut refreshed = Self {
             data: present.data.clone(),
             masked: masked(&present.data),
             vcenters: Vec::new(),
@@ -121,15 +121,15 @@ impl Refreshed {
             // Without an accepted credential, the driver keeps its password.
             let Some(credential) = credential else { continue };
             let user = credential.username.as_str();
-            let replaced = replace_password(&mut made.data, host, user, &credential.password);
+            let replaced = replace_password(&mut refreshed.data, host, user, &credential.password);
             match replaced.map_err(|error| (name.to_owned(), error.to_string()))? {
-                Replaced::Changed => made.vcenters.push(name.to_owned()),
+                Replaced::Changed => refreshed.vcenters.push(name.to_owned()),
                 Replaced::Unchanged | Replaced::OtherUser | Replaced::Absent => {}
             }
             let version = vcenter.credentials_version.clone().into();
-            let _ = replace_password(&mut made.masked, host, user, &version);
+            let _ = replace_password(&mut refreshed.masked, host, user, &version);
         }
-        Ok((!made.vcenters.is_empty()).then_some(made))
+        Ok((!refreshed.vcenters.is_empty()).then_some(refreshed))
     }
 
     fn due(self, facts: &Facts, record: &Record, driver: Driver, present: &DriverSecret) -> Due {
@@ -153,7 +153,7 @@ impl Refreshed {
         driver: Driver,
         present: &DriverSecret,
     ) -> Object {
-        let set = apply_set::id(record_name(driver), &facts.home);
+        let set = apply_set::id(record_name(driver), &facts.operator_namespace);
         let mut object = stamped(with_data(present, &self.data), &self.digest(present), &set);
         if reads_once(driver, record.implementation) {
             object.0["metadata"]["annotations"][names::CREDENTIALS_CHANGED] =
@@ -239,10 +239,10 @@ fn restart(
 ) -> Option<Due> {
     let driver = plan.driver;
     let changed = present.changed.as_ref().filter(|_| reads_once(driver, record.implementation))?;
-    let workloads = facts.workloads_of(driver, Task::Controller).into_iter();
+    let workloads = facts.workloads_of(driver, WorkloadRole::Controller).into_iter();
     let mut ours = workloads.filter(|(id, _)| record.objects.contains(id));
     let (id, workload) =
-        ours.find(|(_, w)| w.labelled && w.make.credentials_changed.as_ref() != Some(changed))?;
+        ours.find(|(_, w)| w.labelled && w.origin.credentials_changed.as_ref() != Some(changed))?;
     let step = waiting("Restart the driver with the new password", None);
     // An apply can repair a workload that cannot restart. The plan evaluates deletions after this rule.
     let otherwise = match &plan.next {
@@ -265,7 +265,7 @@ pub(super) fn mark(facts: &Facts, driver: Driver, objects: &mut [Object]) {
     let present = facts.driver_secrets.get(&driver);
     let held = present.and_then(|present| present.changed.clone());
     for object in objects.iter_mut() {
-        let id = ObjectId::of(object);
+        let id = ObjectId::from_object(object);
         let (metadata, changed) = match id.kind.as_str() {
             "Secret" if id.name == names::CPI_SECRET => {
                 let same = present.is_some_and(|present| is_same(present, object));
@@ -274,7 +274,7 @@ pub(super) fn mark(facts: &Facts, driver: Driver, objects: &mut [Object]) {
             }
             "DaemonSet" => {
                 let runs = facts.workloads.get(&id);
-                let runs = runs.and_then(|workload| workload.make.credentials_changed.clone());
+                let runs = runs.and_then(|workload| workload.origin.credentials_changed.clone());
                 (&mut object.0["spec"]["template"]["metadata"], held.clone().or(runs))
             }
             _ => continue,
@@ -288,7 +288,7 @@ pub(super) fn mark(facts: &Facts, driver: Driver, objects: &mut [Object]) {
 /// Whether a Secret in the cluster has the same data as the one that VDO would apply.
 pub(super) fn is_same(present: &DriverSecret, object: &Object) -> bool {
     let texts = present.data.iter().map(|(key, text)| (key.clone(), text.expose()));
-    present.id == ObjectId::of(object) && json!(secret_data(texts)) == object.0["data"]
+    present.id == ObjectId::from_object(object) && json!(secret_data(texts)) == object.0["data"]
 }
 
 /// The finding that vCenter accepted a password and the driver does not get it.

@@ -23,7 +23,7 @@ pub(super) struct DesiredDriver<'a> {
 }
 
 impl<'a> DesiredDriver<'a> {
-    pub(super) fn of(facts: &'a Facts, driver: Driver) -> Option<Self> {
+    pub(super) fn from_spec(facts: &'a Facts, driver: Driver) -> Option<Self> {
         let spec = &facts.config.spec;
         match driver {
             Driver::Cpi => {

@@ -7,7 +7,7 @@ use driver_config::{SecretText, WriteError, cpi::CpiConfig, csi::CsiConfig};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use super::{configuration::Configuration, desired::DesiredDriver};
+use super::{configuration::RenderedDriver, desired::DesiredDriver};
 use crate::{
     facts::{DriverWorkload, Facts},
     object_id::ObjectId,
@@ -15,15 +15,15 @@ use crate::{
 
 /// One line for each change; empty if adoption would change nothing. VDO neither compares nor shows
 /// passwords.
-pub(super) fn of(
+pub(super) fn list(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
-    configuration: &Configuration,
+    configuration: &RenderedDriver,
     theirs: &[(&ObjectId, &DriverWorkload)],
 ) -> Vec<String> {
     let mut changes = Vec::new();
     for (id, workload) in theirs {
-        if let Some(release) = &workload.make.helm {
+        if let Some(release) = &workload.origin.helm {
             changes.push(format!("{id} leaves the Helm release {release}"));
         }
     }
@@ -38,7 +38,7 @@ pub(super) fn of(
         changes.push(format!("{key}: goes, no release is known to read it"));
     }
     for (id, workload) in theirs {
-        let own = configuration.objects.iter().find(|object| ObjectId::of(object) == **id);
+        let own = configuration.objects.iter().find(|object| ObjectId::from_object(object) == **id);
         if let Some(own) = own {
             containers(id, workload, own, &mut changes);
         }
@@ -50,11 +50,11 @@ pub(super) fn of(
 fn unknown(facts: &Facts, driver: Driver) -> &[String] {
     match driver {
         Driver::Cpi => match &facts.in_use.cpi {
-            Some(Ok(told)) => &told.unknown,
+            Some(Ok(running)) => &running.unknown,
             _ => &[],
         },
         Driver::Csi => match &facts.in_use.csi {
-            Some(Ok(told)) => &told.unknown,
+            Some(Ok(running)) => &running.unknown,
             _ => &[],
         },
     }
@@ -69,7 +69,7 @@ fn containers(id: &ObjectId, before: &DriverWorkload, own: &Object, changes: &mu
         .iter()
         .filter_map(|container| Some((container["name"].as_str()?, container)))
         .collect();
-    for (name, (image, arguments)) in &before.make.containers {
+    for (name, (image, arguments)) in &before.origin.containers {
         let Some(container) = after.get(name.as_str()) else {
             changes.push(format!("{id}: the container {name} goes"));
             continue;
@@ -88,7 +88,7 @@ fn containers(id: &ObjectId, before: &DriverWorkload, own: &Object, changes: &mu
             changes.push(format!("{id}: {name} {}", what.join(", ")));
         }
     }
-    for name in after.keys().filter(|name| !before.make.containers.contains_key(**name)) {
+    for name in after.keys().filter(|name| !before.origin.containers.contains_key(**name)) {
         changes.push(format!("{id}: the container {name} comes"));
     }
 }
@@ -100,7 +100,7 @@ fn without_digest(image: &str) -> &str {
 
 type Texts = Option<(SecretText, SecretText)>;
 
-fn cpi(facts: &Facts, configuration: &Configuration) -> Texts {
+fn cpi(facts: &Facts, configuration: &RenderedDriver) -> Texts {
     let before = &facts.in_use.cpi.as_ref()?.as_ref().ok()?.config;
     let after = configuration.objects.iter().find_map(|object| {
         let text = object.0["data"]["vsphere.conf"].as_str()?;
@@ -109,7 +109,7 @@ fn cpi(facts: &Facts, configuration: &Configuration) -> Texts {
     both(before.to_ini(), after.config.to_ini())
 }
 
-fn csi(facts: &Facts, configuration: &Configuration) -> Texts {
+fn csi(facts: &Facts, configuration: &RenderedDriver) -> Texts {
     let before = &facts.in_use.csi.as_ref()?.as_ref().ok()?.config;
     let after = configuration.objects.iter().find_map(|object| {
         if object.kind() != "Secret" {

@@ -8,19 +8,19 @@ use catalog::{Driver, manifest::Object};
 
 use super::{
     Notes, adoption, cluster_id,
-    configuration::Configuration,
+    configuration::RenderedDriver,
     deletion::{DeletionOutcome, deletion_outcome},
     desired::DesiredDriver,
     embedded, foreign_driver,
     gate::gate,
     kept_releases, privileges, record_recovery, recording, release, removal, rendering, rollback,
     rollout,
-    settings::Look,
+    settings::PasswordRendering,
     steps::{self, waiting},
     vcenters, vm_gate, vms, zones,
 };
 use crate::{
-    facts::{Facts, Task},
+    facts::{Facts, WorkloadRole},
     plan::{DriverPlan, Next, StepState},
     record::Record,
 };
@@ -33,29 +33,29 @@ pub(super) fn decide(
     before: Option<&DriverPlan>,
     notes: &mut Notes,
 ) -> Option<DriverPlan> {
-    let desired = DesiredDriver::of(facts, driver);
+    let desired = DesiredDriver::from_spec(facts, driver);
     let record = facts.record(driver);
-    let bye = deletion_outcome(facts);
+    let deletion = deletion_outcome(facts);
     let known = !record.objects.is_empty() || facts.unreadable.contains_key(&driver);
-    if bye == DeletionOutcome::Retain || desired.is_none() && !known {
+    if deletion == DeletionOutcome::Retain || desired.is_none() && !known {
         return None;
     }
     // A spec without a section for a driver does not ask for its removal: VDO observes the driver and leaves
     // it as it is.
-    let wished = desired.as_ref().map_or(Mode::Observe, |desired| desired.mode);
+    let mode = desired.as_ref().map_or(Mode::Observe, |desired| desired.mode);
     let observed = desired.as_ref().is_some_and(|desired| desired.mode == Mode::Observe);
-    if desired.is_none() && bye == DeletionOutcome::None {
+    if desired.is_none() && deletion == DeletionOutcome::None {
         notes.findings.push(unasked(facts, driver));
     }
     if let Some(desired) = &desired {
         notes.findings.extend(desired.overruled(facts));
     }
-    let controllers = facts.workloads_of(driver, Task::Controller);
+    let controllers = facts.workloads_of(driver, WorkloadRole::Controller);
     let runs = controllers.first().map(|(_, workload)| *workload);
     let mut plan = DriverPlan {
         driver,
         // VDO does not remove a driver in mode Observe together with the VDOConfig.
-        mode: if bye == DeletionOutcome::Remove && !observed { Mode::Removed } else { wished },
+        mode: if deletion == DeletionOutcome::Remove && !observed { Mode::Removed } else { mode },
         installed: runs.and_then(|workload| workload.version.clone()),
         implementation: runs.and_then(|workload| workload.implementation),
         target: None,
@@ -75,7 +75,7 @@ pub(super) fn decide(
         (Mode::Managed, Some(desired))
             if !cluster_id::is_free(facts, desired, &mut plan, notes) => {}
         (Mode::Managed, Some(desired)) if record.is_of_another(&facts.cluster.uid) => {
-            cluster_id::take(facts, desired, record, &mut plan, notes);
+            cluster_id::claim(facts, desired, record, &mut plan, notes);
         }
         (Mode::Managed, Some(desired))
             if record_recovery::is_lost(facts, desired, record, &mut plan, notes) => {}
@@ -131,10 +131,10 @@ fn manage(
     notes: &mut Notes,
 ) {
     let Some(held) = zones::held(facts, desired.driver, record) else {
-        return bring(facts, desired, record, before, plan, notes);
+        return reconcile(facts, desired, record, before, plan, notes);
     };
-    let Some(desired) = DesiredDriver::of(&held.facts, desired.driver) else { return };
-    bring(&held.facts, &desired, record, before, plan, notes);
+    let Some(desired) = DesiredDriver::from_spec(&held.facts, desired.driver) else { return };
+    reconcile(&held.facts, &desired, record, before, plan, notes);
     plan.steps.push(held.step);
     if plan.next == Next::Nothing {
         plan.next = if held.blocked { Next::Blocked } else { Next::Wait };
@@ -142,7 +142,7 @@ fn manage(
 }
 
 /// Brings a driver to its desired state, one action at a time.
-fn bring(
+fn reconcile(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     record: &Record,
@@ -151,11 +151,11 @@ fn bring(
     notes: &mut Notes,
 ) {
     if !vcenters::are_verified(facts, desired, record, plan, notes) {
-        put_back(facts, desired, record, plan);
+        restore(facts, desired, record, plan);
         return;
     }
     notes.findings.extend(kept_releases::finding(facts, desired.driver, record));
-    let choice = release::of(facts, desired, record, before, notes);
+    let choice = release::select(facts, desired, record, before, notes);
     plan.target = choice.goal.as_ref().map(|build| build.version.to_string());
     plan.target_implementation = choice.goal.as_ref().map(|build| build.implementation);
     plan.decision = Some(choice.decision);
@@ -174,14 +174,15 @@ fn bring(
         plan.next = Next::Blocked;
         return;
     }
-    let mut configuration = match Configuration::make(facts, desired, record, &target, Look::Real) {
-        Ok(configuration) => configuration,
-        Err(finding) => {
-            notes.findings.push(*finding);
-            plan.next = Next::Blocked;
-            return;
-        }
-    };
+    let mut configuration =
+        match RenderedDriver::render(facts, desired, record, &target, PasswordRendering::Real) {
+            Ok(configuration) => configuration,
+            Err(finding) => {
+                notes.findings.push(*finding);
+                plan.next = Next::Blocked;
+                return;
+            }
+        };
     if desired.driver == Driver::Cpi
         && !vm_gate::vms_are_found(facts, desired, record, &target, &configuration, plan, notes)
     {
@@ -207,7 +208,7 @@ fn bring(
     }
     rollout::past_dead_nodes(facts, record, &mut configuration.objects);
     let hold = rendering::hold(facts, record, &target, &configuration, notes);
-    let (all, next) = steps::of(facts, record, &configuration, hold.as_ref().map(|_| record));
+    let (all, next) = steps::plan(facts, record, &configuration, hold.as_ref().map(|_| record));
     plan.steps = all;
     if let (Next::Apply(_), Some(why)) = (&next, facts.refused.get(&desired.driver)) {
         let running = plan.steps.iter_mut().find(|step| step.state == StepState::Running);
@@ -243,9 +244,10 @@ fn nodes_may_be_used(facts: &Facts, cpi: &DriverPlan) -> bool {
 
 /// Restores changed or deleted objects of a running driver even while a vCenter is unreachable, as long as
 /// the spec asks for nothing else. This needs no vCenter.
-fn put_back(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record, plan: &mut DriverPlan) {
+fn restore(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record, plan: &mut DriverPlan) {
     let Some(running) = record.running().filter(|_| record.healthy) else { return };
-    let Ok(mut configuration) = Configuration::make(facts, desired, record, &running, Look::Masked)
+    let Ok(mut configuration) =
+        RenderedDriver::render(facts, desired, record, &running, PasswordRendering::Masked)
     else {
         return;
     };
@@ -257,7 +259,7 @@ fn put_back(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record, plan: &
     let open: Vec<Object> = open.collect();
     if !open.is_empty() {
         let message = format!("applying {} objects", open.len());
-        plan.steps.push(waiting("Put back what was changed or deleted", Some(message)));
+        plan.steps.push(waiting("Restore changed or deleted objects", Some(message)));
         plan.next = Next::Apply(open);
     }
 }

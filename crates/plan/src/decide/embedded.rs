@@ -11,13 +11,18 @@ use health::facts::is_embedded_id;
 use super::steps::waiting;
 use crate::{
     facts::Facts,
-    plan::Step,
+    plan::PlannedStep,
     record::{Build, Record},
 };
 
 /// The step that waits for these nodes; none if nothing stops the installation of `target`. VDO leaves a
 /// running driver as it is.
-pub(super) fn hold(facts: &Facts, driver: Driver, record: &Record, target: &Build) -> Option<Step> {
+pub(super) fn hold(
+    facts: &Facts,
+    driver: Driver,
+    record: &Record,
+    target: &Build,
+) -> Option<PlannedStep> {
     let cloud = facts.config.spec.cloud_provider.as_ref();
     let keeps = cloud.and_then(|cloud| cloud.node_deletion) == Some(NodeDeletion::Never);
     let theirs = target.implementation != Implementation::Rust;

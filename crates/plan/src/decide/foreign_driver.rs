@@ -47,15 +47,15 @@ pub(super) fn adopt(
     notes: &mut Notes,
 ) {
     plan.next = Next::Blocked;
-    let unsaid = facts.config.spec.adoption.is_none();
+    let unset = facts.config.spec.adoption.is_none();
     let adoption = match facts.config.spec.adoption() {
-        _ if unsaid && adoption::are_of_predecessor(facts, desired, theirs) => Adoption::Automatic,
-        said => said,
+        _ if unset && adoption::are_of_predecessor(facts, desired, theirs) => Adoption::Automatic,
+        adoption => adoption,
     };
     if adoption == Adoption::Never || !vcenters::are_verified(facts, desired, record, plan, notes) {
         return;
     }
-    let title = "Adopt the driver that is there";
+    let title = "Adopt the existing driver";
     match adoption::adopted(facts, desired, record, theirs) {
         Err(why) => plan.steps.push(waiting(title, Some(format!("not possible: {why}")))),
         Ok(adopted) if adoption == Adoption::Automatic => {

@@ -6,7 +6,7 @@ use catalog::Driver;
 use super::{rollback, steps::waiting};
 use crate::{
     facts::Facts,
-    plan::{Next, Step},
+    plan::{Next, PlannedStep},
     record::{Build, Record},
 };
 
@@ -17,7 +17,7 @@ pub(super) fn gate(
     driver: Driver,
     record: &Record,
     target: &Build,
-) -> Option<(Step, Next)> {
+) -> Option<(PlannedStep, Next)> {
     let changes = record.running().as_ref() != Some(target);
     if !changes || rollback::is_rollback(record, target) {
         return None;
@@ -32,7 +32,7 @@ pub(super) fn gate(
     let first_time = record.version.is_none();
     (first_time && facts.health.pending).then(|| {
         let message = "the vCenters are asked for privileges, volumes and policies".to_owned();
-        (waiting("Check what could stand in the way", Some(message)), Next::Wait)
+        (waiting("Run the checks", Some(message)), Next::Wait)
     })
 }
 

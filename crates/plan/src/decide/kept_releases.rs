@@ -5,7 +5,7 @@
 use api::finding::{Finding, codes};
 use catalog::{Driver, Release};
 
-use super::configuration::Configuration;
+use super::configuration::RenderedDriver;
 use crate::{
     facts::Facts,
     plan::Next,
@@ -17,7 +17,11 @@ use crate::{
 const LIMIT: usize = 400_000;
 
 /// The entries to keep in a record whose configuration VDO is about to roll out.
-pub(super) fn of(facts: &Facts, record: &Record, configuration: &Configuration) -> Vec<Release> {
+pub(super) fn entries(
+    facts: &Facts,
+    record: &Record,
+    configuration: &RenderedDriver,
+) -> Vec<Release> {
     let driver = configuration.driver;
     let entry = |build: Build| {
         let Build { implementation, version } = &build;
@@ -42,10 +46,10 @@ pub(super) fn of(facts: &Facts, record: &Record, configuration: &Configuration) 
 pub(super) fn first(
     facts: &Facts,
     record: &Record,
-    configuration: &Configuration,
+    configuration: &RenderedDriver,
     next: Next,
 ) -> Next {
-    let releases = of(facts, record, configuration);
+    let releases = entries(facts, record, configuration);
     if next != Next::Nothing || !record.releases.is_empty() || releases.is_empty() {
         return next;
     }

@@ -29,17 +29,17 @@ use crate::{
 const AT_ONCE: usize = 10;
 
 /// The nodes to label, and the nodes whose label VDO removes.
-pub(super) fn words(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeLabel> {
+pub(super) fn labels(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeLabel> {
     let managed = |d: &DriverPlan| d.driver == Driver::Csi && d.mode == Mode::Managed;
     if !drivers.iter().any(managed) || facts.records.csi.version.is_none() {
         return Vec::new();
     }
     let attached: BTreeSet<&str> = facts.attached.iter().map(|(_, node)| node.as_str()).collect();
     let sure = all_answer(facts) && facts.cluster.nodes.iter().any(is_found);
-    let words = facts.cluster.nodes.iter().filter_map(|node| {
+    let labels = facts.cluster.nodes.iter().filter_map(|node| {
         let out = match () {
             () if is_revoked(node) => false,
-            () if sure && is_elsewhere(node) && !attached.contains(node.name.as_str()) => true,
+            () if sure && runs_elsewhere(node) && !attached.contains(node.name.as_str()) => true,
             () => return None,
         };
         let why = if out {
@@ -49,7 +49,7 @@ pub(super) fn words(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeLabel> {
         };
         Some(NodeLabel { node: node.name.clone(), out, why })
     });
-    words.take(AT_ONCE).collect()
+    labels.take(AT_ONCE).collect()
 }
 
 fn all_answer(facts: &Facts) -> bool {
@@ -60,11 +60,11 @@ fn is_found(node: &NodePlacement) -> bool {
     matches!(node.vm, NodeVm::Found(_))
 }
 
-fn is_elsewhere(node: &NodePlacement) -> bool {
-    let untold = node.said.is_none() && !node.labelled_foreign;
-    untold && is_foreign_id(&node.provider_id) && node.vm == NodeVm::Missing
+fn runs_elsewhere(node: &NodePlacement) -> bool {
+    let unlabelled = node.vsphere_label.is_none() && !node.labelled_foreign;
+    unlabelled && is_foreign_id(&node.provider_id) && node.vm == NodeVm::Missing
 }
 
 fn is_revoked(node: &NodePlacement) -> bool {
-    node.left_out && node.said.as_deref() == Some("false") && is_found(node)
+    node.excluded_by_vdo && node.vsphere_label.as_deref() == Some("false") && is_found(node)
 }

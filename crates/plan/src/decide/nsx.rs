@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::names;
 
 /// Writes the NSX settings into the configuration. The credentials stay in the Secret that the spec names.
-pub(super) fn tell(config: &mut CpiConfig, nsx: &Nsx) {
+pub(super) fn configure(config: &mut CpiConfig, nsx: &Nsx) {
     config.nsxt = Nsxt {
         host: nsx.host.clone(),
         insecure_flag: nsx.insecure.unwrap_or_default(),

@@ -6,7 +6,7 @@ use api::{
 };
 use catalog::Driver;
 
-use super::{configuration::Configuration, desired::DesiredDriver, steps::waiting};
+use super::{configuration::RenderedDriver, desired::DesiredDriver, steps::waiting};
 use crate::{
     facts::Facts,
     plan::{DriverPlan, Next},
@@ -20,12 +20,12 @@ pub(super) fn are_there(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     record: &Record,
-    configuration: &Configuration,
+    configuration: &RenderedDriver,
     plan: &mut DriverPlan,
 ) -> bool {
     // Records of early releases contain no user. An adopted driver has no configuration of VDO yet.
-    let unsaid = record.users.is_empty() && record.configuration.is_some();
-    let same = unsaid || record.users == configuration.users;
+    let unrecorded = record.users.is_empty() && record.configuration.is_some();
+    let same = unrecorded || record.users == configuration.users;
     if record.version.is_none() || same || !configuration.changes_settings(facts, record) {
         return true;
     }

@@ -28,37 +28,37 @@ pub(super) fn rewrite(facts: &Facts) -> Rewrite {
     }
 }
 
-pub(super) fn of(facts: &Facts) -> Profile {
+pub(super) fn from_facts(facts: &Facts) -> Profile {
     let spec = &facts.config.spec;
-    let mut made = Profile::new(facts.cluster.version);
+    let mut profile = Profile::new(facts.cluster.version);
     if facts.cluster.platform == Platform::OpenShift {
-        made.distribution = profile::Distribution::OpenShift;
+        profile.distribution = profile::Distribution::OpenShift;
     }
-    facts.cluster.platform.kubelet_path().clone_into(&mut made.kubelet_path);
-    made.placement = placement(facts);
-    made.windows_nodes = facts.cluster.nodes.iter().any(|node| node.windows);
-    made.topology = has_topology(facts);
-    made.images.rewrite = rewrite(facts);
+    facts.cluster.platform.kubelet_path().clone_into(&mut profile.kubelet_path);
+    profile.placement = placement(facts);
+    profile.windows_nodes = facts.cluster.nodes.iter().any(|node| node.windows);
+    profile.topology = has_topology(facts);
+    profile.images.rewrite = rewrite(facts);
     if let Some(images) = &spec.images {
-        made.images.pull_secrets =
+        profile.images.pull_secrets =
             images.pull_secrets.iter().map(|n| n.0.as_str().into()).collect();
     }
     if let Some(storage) = &spec.storage_provider {
         if let Some(path) = &storage.custom_kubelet_path {
-            path.0.as_str().clone_into(&mut made.kubelet_path);
+            path.0.as_str().clone_into(&mut profile.kubelet_path);
         }
-        made.csi.max_volumes_per_node =
+        profile.csi.max_volumes_per_node =
             storage.max_volumes_per_node.and_then(|n| u32::try_from(n).ok());
-        made.csi.snapshots = storage.snapshots.as_ref().map(|desired| profile::Snapshots {
+        profile.csi.snapshots = storage.snapshots.as_ref().map(|desired| profile::Snapshots {
             crds: desired.install_controller == Some(true),
             controller: desired.install_controller == Some(true),
         });
     }
-    names::CPI_SECRET.clone_into(&mut made.cpi.secret);
+    names::CPI_SECRET.clone_into(&mut profile.cpi.secret);
     if let Some(cloud) = &spec.cloud_provider {
-        made.cpi.keep_nodes = cloud.node_deletion == Some(api::vdo_config::NodeDeletion::Never);
+        profile.cpi.keep_nodes = cloud.node_deletion == Some(api::vdo_config::NodeDeletion::Never);
     }
-    made
+    profile
 }
 
 fn placement(facts: &Facts) -> profile::Placement {

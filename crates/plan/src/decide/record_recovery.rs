@@ -9,11 +9,11 @@ use catalog::Driver;
 use serde_json::json;
 
 use super::{
-    Notes, adoption, configuration::Configuration, desired::DesiredDriver, settings::Look,
-    steps::waiting, vcenters,
+    Notes, adoption, configuration::RenderedDriver, desired::DesiredDriver,
+    settings::PasswordRendering, steps::waiting, vcenters,
 };
 use crate::{
-    facts::{DriverWorkload, Facts, Task},
+    facts::{DriverWorkload, Facts, WorkloadRole},
     object_id::ObjectId,
     plan::{DriverPlan, Next},
     record::{Build, Record, record_name},
@@ -28,8 +28,8 @@ pub(super) fn parts<'a>(
     if record.version.is_some() {
         return Vec::new();
     }
-    let stays = |id| facts.objects.get(id).is_some_and(|seen| !seen.leaving);
-    [Task::Controller, Task::Node]
+    let stays = |id| facts.objects.get(id).is_some_and(|seen| !seen.terminating);
+    [WorkloadRole::Controller, WorkloadRole::Node]
         .into_iter()
         .flat_map(|task| facts.workloads_of(driver, task))
         .filter(|(id, workload)| workload.labelled && stays(*id))
@@ -37,7 +37,7 @@ pub(super) fn parts<'a>(
 }
 
 /// The record of the running driver, or the reason why VDO cannot restore it.
-pub(super) fn found_again(
+pub(super) fn restored_record(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     record: &Record,
@@ -67,30 +67,33 @@ pub(super) fn found_again(
     };
     // The names are those of the release, unless VDO adopted the driver under others.
     for names in [None, Some(adoption::kept(desired.driver, parts)?)] {
-        let mut made = Record { names, ..base.clone() };
-        let configuration = Configuration::make(facts, desired, &made, &build, Look::Real)
-            .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
+        let mut restored = Record { names, ..base.clone() };
+        let configuration =
+            RenderedDriver::render(facts, desired, &restored, &build, PasswordRendering::Real)
+                .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
         if parts.iter().all(|(id, workload)| is_part(&configuration, id, workload)) {
-            if let Some(identity) = configuration.cluster_id.filter(|_| made.cluster_id.is_none()) {
-                made.cluster_id = Some(identity.id);
-                made.cluster_id_kept_by_driver = identity.kept_by_driver;
+            if let Some(identity) =
+                configuration.cluster_id.filter(|_| restored.cluster_id.is_none())
+            {
+                restored.cluster_id = Some(identity.id);
+                restored.cluster_id_kept_by_driver = identity.kept_by_driver;
             }
-            return Ok(made);
+            return Ok(restored);
         }
     }
-    Err(format!("what runs is not made of the parts of release {version}"))
+    Err(format!("the running workloads are not those of release {version}"))
 }
 
 /// Whether a workload is the one that VDO would apply: by its name, its pod selector and its settings.
-fn is_part(configuration: &Configuration, id: &ObjectId, workload: &DriverWorkload) -> bool {
-    let object = configuration.objects.iter().find(|object| ObjectId::of(object) == *id);
+fn is_part(configuration: &RenderedDriver, id: &ObjectId, workload: &DriverWorkload) -> bool {
+    let object = configuration.objects.iter().find(|object| ObjectId::from_object(object) == *id);
     let reads_it = |name: &String| {
         let mut all = configuration.objects.iter();
         all.any(|o| matches!(o.kind(), "Secret" | "ConfigMap") && o.name() == name)
     };
     object.is_some_and(|object| {
         object.0["spec"]["selector"]["matchLabels"] == json!(workload.selector)
-            && workload.make.settings.as_ref().is_none_or(reads_it)
+            && workload.origin.settings.as_ref().is_none_or(reads_it)
     })
 }
 
@@ -110,7 +113,7 @@ pub(super) fn is_lost(
         return true;
     }
     plan.steps.push(waiting("Record the running driver again: its record is lost", None));
-    plan.next = match found_again(facts, desired, record, &parts) {
+    plan.next = match restored_record(facts, desired, record, &parts) {
         Ok(record) => Next::Record(Box::new(record)),
         Err(why) => {
             let why = format!("it is not on record, and the record cannot be created again: {why}");
@@ -128,8 +131,8 @@ pub(super) fn doubtful(facts: &Facts, driver: Driver, why: &str) -> Finding {
         .found()
         .with("driver", driver.to_string())
         .with("reason", why)
-        .with("namespace", &facts.home)
+        .with("namespace", &facts.operator_namespace)
         .with("record", record)
-        .about(Subject::kubernetes("ConfigMap", Some(&facts.home), record))
+        .about(Subject::kubernetes("ConfigMap", Some(&facts.operator_namespace), record))
         .build()
 }

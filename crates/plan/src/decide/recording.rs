@@ -1,6 +1,6 @@
 //! The record of a driver: the state before VDO applies anything, and the state once the driver is healthy.
 
-use super::{configuration::Configuration, kept_releases, removal, rollback, rollout, zones};
+use super::{configuration::RenderedDriver, kept_releases, removal, rollback, rollout, zones};
 use crate::{
     facts::Facts,
     plan::Next,
@@ -12,7 +12,7 @@ pub(super) fn recorded(
     facts: &Facts,
     record: &Record,
     target: &Build,
-    configuration: &Configuration,
+    configuration: &RenderedDriver,
 ) -> Option<Record> {
     let mut next = record.clone();
     next.objects.extend(configuration.identities());
@@ -21,7 +21,7 @@ pub(super) fn recorded(
         next.origin = Some(configuration.origin.clone());
     }
     next.users.clone_from(&configuration.users);
-    next.zones = Some(zones::wished(facts, configuration.driver));
+    next.zones = Some(zones::desired(facts, configuration.driver));
     if record.cluster_id.is_none()
         && let Some(cluster_id) = &configuration.cluster_id
     {
@@ -55,7 +55,7 @@ pub(super) fn recorded(
         // Something else in the spec changed: it still asks for this release.
         next.generation = facts.generation();
     }
-    next.releases = kept_releases::of(facts, &next, configuration);
+    next.releases = kept_releases::entries(facts, &next, configuration);
     (next != *record).then_some(next)
 }
 
@@ -73,7 +73,7 @@ pub(super) fn healthy(record: &Record) -> Record {
 
 /// The action after everything is applied and healthy: mark the record as healthy, then prune the objects
 /// that the new release does not have.
-pub(super) fn finish(facts: &Facts, record: &Record, configuration: &Configuration) -> Next {
+pub(super) fn finish(facts: &Facts, record: &Record, configuration: &RenderedDriver) -> Next {
     if !record.healthy {
         return Next::Record(Box::new(healthy(record)));
     }
@@ -95,7 +95,7 @@ pub(super) fn finish(facts: &Facts, record: &Record, configuration: &Configurati
 
 /// Assigns the configuration to this build if it renders the same as the earlier one. Only changes that this
 /// build introduces have to wait for a maintenance window.
-fn confirmed(record: &Record, configuration: &Configuration) -> Next {
+fn confirmed(record: &Record, configuration: &RenderedDriver) -> Next {
     let same = record.origin.as_ref().is_some_and(|o| o.build == configuration.origin.build);
     if same {
         return Next::Nothing;

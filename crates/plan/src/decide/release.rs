@@ -15,7 +15,7 @@ use super::{
     Notes,
     desired::DesiredDriver,
     profile, rollback,
-    window::{self, Stands},
+    window::{self, WindowState},
 };
 use crate::{
     facts::{Facts, VcenterState},
@@ -37,7 +37,7 @@ pub(super) struct Choice {
 
 /// Chooses the next hop of an upgrade, the running release if it should stay, or the previous release if the
 /// last hop did not become healthy.
-pub(super) fn of(
+pub(super) fn select(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     record: &Record,
@@ -54,16 +54,16 @@ pub(super) fn of(
             notes.findings.push(unknown);
         }
     }
-    let of = |version: &Version| Build {
+    let build = |version: &Version| Build {
         implementation: desired.implementation(),
         version: version.clone(),
     };
-    let mut goal = decision.action.version().map(of);
+    let mut goal = decision.action.version().map(build);
     let mut held = None;
     let next = match &decision.action {
-        Action::Install(version) | Action::Keep(version) => Some(of(version)),
+        Action::Install(version) | Action::Keep(version) => Some(build(version)),
         Action::Nothing => None,
-        Action::Change(path) => path.hops.first().map(|hop| of(&hop.to)),
+        Action::Change(path) => path.hops.first().map(|hop| build(&hop.to)),
     };
     // A release of another implementation is a change too, although the catalog treats it as a first install.
     let changes = settled(facts, record).is_some() && !matches!(decision.action, Action::Keep(_));
@@ -79,7 +79,7 @@ pub(super) fn of(
             "{available} fits, and waits for {}",
             approval(desired.driver, available)
         ));
-        goal = Some(of(available));
+        goal = Some(build(available));
     }
     if let Some(rejected) = rollback::rejected(facts, desired.driver, record, target.as_ref()) {
         notes.findings.push(rollback::finding(facts, desired.driver, record, rejected));
@@ -116,13 +116,13 @@ fn hold(
 /// The reason to wait for the maintenance window; none if there is no window, or if it is open.
 pub(super) fn window(facts: &Facts, notes: &mut Notes) -> Option<String> {
     let window = facts.config.spec.upgrades.as_ref()?.window.as_ref()?;
-    match window::of(window, facts.now) {
-        Stands::Open => None,
-        Stands::Until(opens) => {
+    match window::state(window, facts.now) {
+        WindowState::Open => None,
+        WindowState::Until(opens) => {
             notes.wake_at(opens);
             Some(format!("waits for the maintenance window at {opens}"))
         }
-        Stands::Unreadable => Some(
+        WindowState::Unreadable => Some(
             "waits for a maintenance window that cannot be read: correct spec.upgrades.window"
                 .into(),
         ),

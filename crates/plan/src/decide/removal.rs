@@ -7,7 +7,7 @@ use super::Notes;
 use crate::{
     facts::Facts,
     object_id::ObjectId,
-    plan::{DriverPlan, Next, Step, StepState},
+    plan::{DriverPlan, Next, PlannedStep, StepState},
     record::Record,
 };
 
@@ -47,12 +47,12 @@ pub(super) fn remove<'a>(
 ) -> Next {
     let there = objects.filter(|id| is_deleted(facts, driver, id));
     let there = there.filter_map(|id| Some((id, facts.objects.get(id)?)));
-    let (leaving, staying): (Vec<_>, Vec<_>) = there.partition(|(_, seen)| seen.leaving);
+    let (terminating, left): (Vec<_>, Vec<_>) = there.partition(|(_, seen)| seen.terminating);
     match () {
-        () if !staying.is_empty() => {
-            Next::Delete(staying.into_iter().map(|(id, _)| id.clone()).collect())
+        () if !left.is_empty() => {
+            Next::Delete(left.into_iter().map(|(id, _)| id.clone()).collect())
         }
-        () if !leaving.is_empty() => Next::Wait,
+        () if !terminating.is_empty() => Next::Wait,
         () => Next::Nothing,
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn decide(facts: &Facts, record: &Record, plan: &mut DriverPlan, note
             Next::Delete(there) => format!("{} objects are left", there.len()),
             _ => "waiting for objects that are being deleted to be gone".into(),
         };
-        plan.steps.push(Step {
+        plan.steps.push(PlannedStep {
             title: "Remove the driver's objects".into(),
             state: StepState::Running,
             message: Some(message),
@@ -102,7 +102,7 @@ pub(super) fn refuse(attached: &[&(String, String)], plan: &mut DriverPlan, note
             .about_all(volumes)
             .build(),
     );
-    plan.steps.push(Step {
+    plan.steps.push(PlannedStep {
         title: "Wait until no volume is attached".into(),
         state: StepState::Running,
         message: Some(format!("{} volumes are attached", attached.len())),

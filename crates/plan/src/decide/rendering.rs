@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     Notes,
-    configuration::{Configuration, digest},
+    configuration::{RenderedDriver, digest},
     desired::DesiredDriver,
     profile, release,
 };
@@ -39,7 +39,7 @@ pub(super) fn origin(facts: &Facts, desired: &DesiredDriver<'_>, settings: Strin
     let topology = facts.config.spec.topology_categories();
     // New nodes get what they need although no spec asks for them. Their number counts only up to
     // `MOST_CONTROLLERS`, because further nodes get no further controllers.
-    let Profile { windows_nodes, kubelet_path, placement, .. } = profile::of(facts);
+    let Profile { windows_nodes, kubelet_path, placement, .. } = profile::from_facts(facts);
     let taints = placement.taints.iter().map(|taint| json!([taint.key, taint.effect]));
     let taints: Vec<Value> = taints.collect();
     let room = placement.nodes.min(MOST_CONTROLLERS);
@@ -56,7 +56,7 @@ pub(super) fn hold(
     facts: &Facts,
     record: &Record,
     target: &Build,
-    configuration: &Configuration,
+    configuration: &RenderedDriver,
     notes: &mut Notes,
 ) -> Option<String> {
     let (now, before) = (&configuration.origin, record.origin.as_ref()?);
@@ -79,7 +79,7 @@ pub(super) fn hold(
 
 /// Whether an object stays as it is while a new rendering waits.
 pub(super) fn is_left(facts: &Facts, record: &Record, object: &Object) -> bool {
-    let id = ObjectId::of(object);
+    let id = ObjectId::from_object(object);
     let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str();
     match facts.objects.get(&id) {
         _ if object.kind() == "Secret" => false,

@@ -77,7 +77,7 @@ pub(super) fn extended(
     if record.healthy || record.before().is_none() {
         return None;
     }
-    let due = seen_at(record)? + facts.timeouts / MARKS;
+    let due = seen_at(record)? + facts.rollout_timeout / MARKS;
     let risen = has_risen(facts, desired.driver, record);
     if risen && facts.now < due {
         notes.wake_at(due);
@@ -97,7 +97,7 @@ const MARKS: i32 = 4;
 fn over(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Option<Timestamp> {
     let vcenters = desired.vcenters.iter().filter_map(|name| facts.vcenters.get(*name));
     let back = vcenters.map(|vcenter| vcenter.since).fold(facts.started, Timestamp::max);
-    Some((seen_at(record)? + facts.timeouts).max(back + facts.timeouts / 2))
+    Some((seen_at(record)? + facts.rollout_timeout).max(back + facts.rollout_timeout / 2))
 }
 
 /// The time of the last progress.

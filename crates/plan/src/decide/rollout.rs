@@ -4,7 +4,7 @@ use catalog::{Driver, manifest::Object};
 use serde_json::json;
 
 use crate::{
-    facts::{DriverWorkload, Facts, Task},
+    facts::{DriverWorkload, Facts, WorkloadRole},
     names,
     object_id::ObjectId,
     record::Record,
@@ -18,7 +18,7 @@ pub(super) fn is_fit(workload: &DriverWorkload, record: &Record) -> bool {
     let lacks = workload.lacks() + suspects;
     let as_before = workload.current && workload.available > 0 && lacks <= record.ailing;
     workload.is_healthy() && suspects == 0
-        || !record.healthy && workload.task == Task::Node && as_before
+        || !record.healthy && workload.role == WorkloadRole::Node && as_before
 }
 
 /// The number of pods that can be the reason why their node went down. Only a release that replaces another
@@ -30,7 +30,7 @@ fn suspects(workload: &DriverWorkload, record: &Record) -> i32 {
 
 /// The number of node pods that do not run.
 pub(super) fn ailing(facts: &Facts, driver: Driver) -> i32 {
-    ours(facts, driver).filter(|w| w.task == Task::Node).map(DriverWorkload::lacks).sum()
+    ours(facts, driver).filter(|w| w.role == WorkloadRole::Node).map(DriverWorkload::lacks).sum()
 }
 
 /// The workloads of VDO at the version of the record.
@@ -52,7 +52,7 @@ pub(super) fn ours(facts: &Facts, driver: Driver) -> impl Iterator<Item = &Drive
 /// `maxUnavailable` of a DaemonSet, so one dead node of ten would stop the rollout forever.
 pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Object]) {
     for object in objects.iter_mut().filter(|object| object.kind() == "DaemonSet") {
-        let workload = facts.workloads.get(&ObjectId::of(object));
+        let workload = facts.workloads.get(&ObjectId::from_object(object));
         let Some(workload) = workload else { continue };
         // The rollout must stop at nodes that go down when it reaches them.
         let dead = workload.unreachable - suspects(workload, record);

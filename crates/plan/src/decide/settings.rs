@@ -24,7 +24,7 @@ use crate::{
 /// How to render passwords. Many users can read the annotations that contain digests, and nobody must be able
 /// to guess a password from a digest.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum PasswordRendering {
     /// The passwords, as the driver reads them.
     Real,
     /// Versions in place of the passwords, which change with them. Only for digests on the Secrets
@@ -44,28 +44,32 @@ pub(super) enum Error {
     Unproven { vcenter: String },
 }
 
-pub(super) fn of(
+pub(super) fn render(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     profile: &Profile,
     cluster_id: Option<&ClusterId>,
-    look: Look,
+    passwords: PasswordRendering,
 ) -> Result<Vec<Value>, Error> {
     match desired.driver {
-        Driver::Cpi => cpi_settings(facts, desired, profile, look),
-        Driver::Csi => csi_settings(facts, desired, profile, cluster_id, look),
+        Driver::Cpi => cpi_settings(facts, desired, profile, passwords),
+        Driver::Csi => csi_settings(facts, desired, profile, cluster_id, passwords),
     }
 }
 
 /// Copies of the image pull Secrets for the namespace of the driver's pods. VDO assumes that a Secret that is
 /// not in the operator's namespace is already there.
-pub(super) fn pull_secrets(facts: &Facts, namespace: &str, look: Look) -> Vec<Value> {
-    if namespace == facts.home {
+pub(super) fn pull_secrets(
+    facts: &Facts,
+    namespace: &str,
+    passwords: PasswordRendering,
+) -> Vec<Value> {
+    if namespace == facts.operator_namespace {
         return Vec::new();
     }
     let copies = facts.pull_secrets.iter().map(|(name, secret)| {
-        let data = match look {
-            Look::Real => json!(secret.data),
+        let data = match passwords {
+            PasswordRendering::Real => json!(secret.data),
             _ => json!({"version": secret.version}),
         };
         json!({
@@ -78,7 +82,7 @@ pub(super) fn pull_secrets(facts: &Facts, namespace: &str, look: Look) -> Vec<Va
 }
 
 /// One vCenter in the configuration of a driver.
-struct Entry<'a> {
+struct VcenterEntry<'a> {
     host: String,
     port: Option<u16>,
     vcenter: &'a VcenterConnection,
@@ -86,7 +90,7 @@ struct Entry<'a> {
     password: SecretText,
 }
 
-impl Entry<'_> {
+impl VcenterEntry<'_> {
     /// The key of its certificates, next to the configuration.
     fn ca_key(&self) -> Option<String> {
         let legal = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
@@ -112,25 +116,29 @@ impl Entry<'_> {
 fn entries<'a>(
     facts: &'a Facts,
     desired: &DesiredDriver<'_>,
-    look: Look,
-) -> Result<Vec<Entry<'a>>, Error> {
+    passwords: PasswordRendering,
+) -> Result<Vec<VcenterEntry<'a>>, Error> {
     let mut entries = Vec::new();
     for name in &desired.vcenters {
         let unproven = || Error::Unproven { vcenter: (*name).to_owned() };
         let vcenter = facts.vcenters.get(*name).ok_or_else(unproven)?;
         let verified = matches!(vcenter.state, VcenterState::Verified { .. });
-        let shown = verified || look != Look::Real;
+        let shown = verified || passwords != PasswordRendering::Real;
         let credential = vcenter.credentials.as_ref().filter(|_| shown).ok_or_else(unproven)?;
         let (host, port) = vcenter.spec.vc_ip.host_and_port();
-        entries.push(Entry {
+        entries.push(VcenterEntry {
             host: host.to_owned(),
             port: (port != api::text::VcenterAddress::DEFAULT_PORT).then_some(port),
             vcenter,
-            user: if look == Look::Hidden { String::new() } else { credential.username.clone() },
-            password: match look {
-                Look::Real => credential.password.clone(),
-                Look::Masked => vcenter.credentials_version.clone().into(),
-                Look::Named | Look::Hidden => SecretText::default(),
+            user: if passwords == PasswordRendering::Hidden {
+                String::new()
+            } else {
+                credential.username.clone()
+            },
+            password: match passwords {
+                PasswordRendering::Real => credential.password.clone(),
+                PasswordRendering::Masked => vcenter.credentials_version.clone().into(),
+                PasswordRendering::Named | PasswordRendering::Hidden => SecretText::default(),
             },
         });
     }
@@ -162,12 +170,12 @@ fn cpi_settings(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     profile: &Profile,
-    look: Look,
+    passwords: PasswordRendering,
 ) -> Result<Vec<Value>, Error> {
     let mut config = CpiConfig::default();
     names::CPI_SECRET.clone_into(&mut config.global.secret_name);
     names::KUBE_SYSTEM.clone_into(&mut config.global.secret_namespace);
-    let entries = entries(facts, desired, look)?;
+    let entries = entries(facts, desired, passwords)?;
     let mut files = BTreeMap::new();
     for entry in &entries {
         config.vcenters.insert(
@@ -189,7 +197,7 @@ fn cpi_settings(
     if let Some(cloud) = &facts.config.spec.cloud_provider {
         labels_and_addresses(&mut config, cloud);
         if let Some(nsx) = &cloud.nsx {
-            super::nsx::tell(&mut config, nsx);
+            super::nsx::configure(&mut config, nsx);
         }
     }
     let text = config.to_yaml().context(WriteSnafu)?;
@@ -234,7 +242,7 @@ fn csi_settings(
     desired: &DesiredDriver<'_>,
     profile: &Profile,
     cluster_id: Option<&ClusterId>,
-    look: Look,
+    passwords: PasswordRendering,
 ) -> Result<Vec<Value>, Error> {
     let mut config = CsiConfig::default();
     // The driver refuses to start if its configuration contains a cluster id and it has its own.
@@ -242,7 +250,7 @@ fn csi_settings(
         cluster_id.id.clone_into(&mut config.global.cluster_id);
     }
     let mut files: BTreeMap<String, SecretText> = BTreeMap::new();
-    for entry in entries(facts, desired, look)? {
+    for entry in entries(facts, desired, passwords)? {
         if let (Some(key), Some(bundle)) = (entry.ca_key(), &entry.vcenter.ca_bundle) {
             files.insert(key, bundle.clone().into());
         }

@@ -2,18 +2,18 @@
 
 use catalog::manifest::{Object, Stage};
 
-use super::{configuration::Configuration, rendering, rollout};
+use super::{configuration::RenderedDriver, rendering, rollout};
 use crate::{
     facts::Facts,
     names,
     object_id::ObjectId,
-    plan::{Next, Step, StepState},
+    plan::{Next, PlannedStep, StepState},
     record::Record,
 };
 
 /// A step in progress.
-pub(super) fn waiting(title: &str, message: Option<String>) -> Step {
-    Step { title: title.into(), state: StepState::Running, message }
+pub(super) fn waiting(title: &str, message: Option<String>) -> PlannedStep {
+    PlannedStep { title: title.into(), state: StepState::Running, message }
 }
 
 /// The stages that VDO applies together, with their title. Each group waits for the one before.
@@ -32,12 +32,12 @@ const STORAGE_CLASSES: &str = "Storage classes";
 
 /// All steps, and the next action. With `waits`, a new rendering waits: objects that it would change stay as
 /// they are.
-pub(super) fn of(
+pub(super) fn plan(
     facts: &Facts,
     record: &Record,
-    configuration: &Configuration,
+    configuration: &RenderedDriver,
     waits: Option<&Record>,
-) -> (Vec<Step>, Next) {
+) -> (Vec<PlannedStep>, Next) {
     let mut steps = Vec::new();
     let mut next = Next::Nothing;
     for (title, stages) in GROUPS {
@@ -50,7 +50,7 @@ pub(super) fn of(
             steps.push(step(title, StepState::Pending, None));
             continue;
         }
-        let (state, message, todo) = look(facts, record, &objects, waits);
+        let (state, message, todo) = progress(facts, record, &objects, waits);
         steps.push(step(title, state, message));
         if let Some(todo) = todo {
             next = todo;
@@ -60,7 +60,7 @@ pub(super) fn of(
 }
 
 /// Whether the driver itself is complete. Only classes can be left.
-pub(super) fn driver_is_done(steps: &[Step]) -> bool {
+pub(super) fn driver_is_done(steps: &[PlannedStep]) -> bool {
     steps.iter().all(|step| step.state == StepState::Done || step.title == STORAGE_CLASSES)
 }
 
@@ -69,12 +69,12 @@ fn belongs(object: &Object, title: &str, stages: &[Stage]) -> bool {
     class == (title == STORAGE_CLASSES) && (class || stages.contains(&object.stage()))
 }
 
-fn step(title: &str, state: StepState, message: Option<String>) -> Step {
-    Step { title: title.into(), state, message }
+fn step(title: &str, state: StepState, message: Option<String>) -> PlannedStep {
+    PlannedStep { title: title.into(), state, message }
 }
 
 /// The progress of one group of objects.
-fn look(
+fn progress(
     facts: &Facts,
     record: &Record,
     objects: &[&Object],
@@ -90,7 +90,9 @@ fn look(
     let waits: Vec<String> = objects
         .iter()
         .filter(|object| matches!(object.kind(), "Deployment" | "DaemonSet"))
-        .filter(|object| !is_left(object) || facts.objects.contains_key(&ObjectId::of(object)))
+        .filter(|object| {
+            !is_left(object) || facts.objects.contains_key(&ObjectId::from_object(object))
+        })
         .filter_map(|object| waits_for(facts, record, object))
         .collect();
     if waits.is_empty() {
@@ -101,7 +103,7 @@ fn look(
 
 /// The reason why a workload is not ready, as text; none if it is.
 fn waits_for(facts: &Facts, record: &Record, object: &Object) -> Option<String> {
-    let (id, name) = (ObjectId::of(object), object.name());
+    let (id, name) = (ObjectId::from_object(object), object.name());
     // The health comes from a different watch than the applied object, and can belong to the previous
     // release.
     let applied = facts.objects.get(&id).map(|seen| seen.mark.as_str());
@@ -117,7 +119,7 @@ fn waits_for(facts: &Facts, record: &Record, object: &Object) -> Option<String> 
 
 /// Whether an object is as desired, as far as VDO knows.
 pub(super) fn is_applied(facts: &Facts, object: &Object) -> bool {
-    let id = ObjectId::of(object);
+    let id = ObjectId::from_object(object);
     let digest = object.0.pointer("/metadata/annotations").and_then(|a| a[names::DIGEST].as_str());
     facts.objects.get(&id).is_some_and(|seen| {
         let as_it_should = seen.settled || super::conflicts::is_left(facts, &id);

@@ -8,7 +8,7 @@ use super::{desired::DesiredDriver, profile};
 use crate::{facts::Facts, names};
 
 /// The desired classes; none for the cloud controller.
-pub(super) fn of(facts: &Facts, desired: &DesiredDriver<'_>) -> Vec<Value> {
+pub(super) fn render(facts: &Facts, desired: &DesiredDriver<'_>) -> Vec<Value> {
     let storage =
         facts.config.spec.storage_provider.as_ref().filter(|_| desired.driver == Driver::Csi);
     let snapshots = storage.is_some_and(|storage| storage.snapshots.is_some());

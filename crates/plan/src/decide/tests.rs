@@ -29,8 +29,8 @@ use serde_json::{Value, json};
 use super::decide;
 use crate::{
     facts::{
-        DriverSecret, DriverWorkload, Facts, InUse, Make, NodePlacement, NodeVm, Predecessor, Seen,
-        TargetCluster, Task, VcenterConnection, VcenterState,
+        AppliedObject, DriverSecret, DriverWorkload, Facts, InUse, NodePlacement, NodeVm,
+        Predecessor, TargetCluster, VcenterConnection, VcenterState, WorkloadOrigin, WorkloadRole,
     },
     names,
     object_id::ObjectId,
@@ -80,13 +80,13 @@ impl World {
             catalog: Arc::new(catalog::embedded().clone()),
             build: "0.7.0 (first)".into(),
             catalog_trouble: None,
-            timeouts: SignedDuration::from_mins(15),
+            rollout_timeout: SignedDuration::from_mins(15),
             grace: None,
             refused: BTreeMap::new(),
             conflicts: BTreeMap::new(),
             pull_secrets: BTreeMap::new(),
             driver_secrets: BTreeMap::new(),
-            home: api::NAMESPACE.into(),
+            operator_namespace: api::NAMESPACE.into(),
             allowed_namespaces: names::USUAL_NAMESPACES.map(str::to_owned).into(),
             // Drivers can have any name here; one test removes this permission.
             open_namespaces: names::USUAL_NAMESPACES.map(str::to_owned).into(),
@@ -120,7 +120,7 @@ impl World {
     }
 
     /// Changes the spec, as an admin does.
-    fn desired(&mut self, change: impl FnOnce(&mut VDOConfig)) {
+    fn edit_spec(&mut self, change: impl FnOnce(&mut VDOConfig)) {
         let config = Arc::make_mut(&mut self.facts.config);
         change(config);
         config.metadata.generation = config.metadata.generation.map(|generation| generation + 1);
@@ -172,7 +172,7 @@ impl World {
                 Next::Restart { workload, changed, .. } => {
                     self.done.push(format!("restart {} {}", workload.kind, workload.name));
                     let workload = self.facts.workloads.get_mut(&workload).unwrap();
-                    workload.make.credentials_changed = Some(changed);
+                    workload.origin.credentials_changed = Some(changed);
                 }
                 Next::Delete(ids) => {
                     for id in ids {
@@ -187,11 +187,11 @@ impl World {
     }
 
     fn apply(&mut self, driver: Driver, object: &catalog::manifest::Object) {
-        let id = ObjectId::of(object);
+        let id = ObjectId::from_object(object);
         self.done.push(format!("apply {} {}", id.kind, id.name));
         let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str().map(str::to_owned);
         let mark = self.done.len().to_string();
-        let seen = Seen { digest, settled: true, leaving: false, mark: mark.clone() };
+        let seen = AppliedObject { digest, settled: true, terminating: false, mark: mark.clone() };
         self.facts.objects.insert(id.clone(), seen);
         self.keep_secret(driver, object);
         if matches!(id.kind.as_str(), "DaemonSet" | "Deployment") {
@@ -201,11 +201,11 @@ impl World {
             let (wanted, unreachable) = before.map_or((1, 0), |w| (w.wanted, w.unreachable));
             let workload = DriverWorkload {
                 driver,
-                task: before.map_or_else(|| task(&id.name), |w| w.task),
+                role: before.map_or_else(|| role(&id.name), |w| w.role),
                 labelled: true,
                 selector: selector(object),
                 version: version.map(str::to_owned),
-                implementation: Some(made_by(object)),
+                implementation: Some(implementation_of(object)),
                 mark,
                 wanted,
                 unreachable,
@@ -214,7 +214,7 @@ impl World {
                 current: true,
                 rolled_out: true,
                 trouble: broken.then(|| "CrashLoopBackOff (driver: it crashes)".into()),
-                make: made(object),
+                origin: origin_of(object),
             };
             self.facts.workloads.insert(id, workload);
         }
@@ -238,7 +238,7 @@ impl World {
         let data = secret.data.unwrap_or_default().into_iter();
         let annotations = secret.metadata.annotations.unwrap_or_default();
         let kept = DriverSecret {
-            id: ObjectId::of(object),
+            id: ObjectId::from_object(object),
             kind: secret.type_.unwrap(),
             data: data.map(|(key, bytes)| (key, text(bytes.0))).collect(),
             changed: annotations.get(names::CREDENTIALS_CHANGED).cloned(),
@@ -280,13 +280,13 @@ fn selector(workload: &catalog::manifest::Object) -> BTreeMap<String, String> {
     serde_json::from_value(workload.0["spec"]["selector"]["matchLabels"].clone()).unwrap()
 }
 
-fn made(workload: &catalog::manifest::Object) -> Make {
+fn origin_of(workload: &catalog::manifest::Object) -> WorkloadOrigin {
     let template = serde_json::from_value(workload.0["spec"]["template"].clone()).unwrap();
-    Make::of(&ObjectMeta::default(), Some(&template))
+    WorkloadOrigin::read(&ObjectMeta::default(), Some(&template))
 }
 
 /// The implementation that a workload runs.
-fn made_by(workload: &catalog::manifest::Object) -> Implementation {
+fn implementation_of(workload: &catalog::manifest::Object) -> Implementation {
     let image = workload.0.pointer("/spec/template/spec/containers/0/image");
     let image: catalog::Image = image.unwrap().as_str().unwrap().parse().unwrap();
     Implementation::of_image(&image.name)
@@ -305,11 +305,11 @@ fn text_of(object: &catalog::manifest::Object) -> String {
     text
 }
 
-fn task(name: &str) -> Task {
+fn role(name: &str) -> WorkloadRole {
     match name {
-        "vsphere-cloud-controller-manager" | "vsphere-csi-controller" => Task::Controller,
-        name if name.starts_with("vsphere-csi-node") => Task::Node,
-        _ => Task::Helper,
+        "vsphere-cloud-controller-manager" | "vsphere-csi-controller" => WorkloadRole::Controller,
+        name if name.starts_with("vsphere-csi-node") => WorkloadRole::Node,
+        _ => WorkloadRole::Helper,
     }
 }
 
@@ -329,8 +329,8 @@ fn cluster() -> TargetCluster {
         windows: false,
         provider_id: "vsphere://4210".into(),
         labelled_foreign: false,
-        said: None,
-        left_out: false,
+        vsphere_label: None,
+        excluded_by_vdo: false,
         vm: found_by("vmware-system-vdo/vc"),
     };
     TargetCluster {
@@ -377,7 +377,7 @@ fn verified() -> VcenterState {
     }
 }
 
-fn away(transient: bool) -> VcenterState {
+fn unreachable_vcenter(transient: bool) -> VcenterState {
     let message = "nobody answers".to_owned();
     VcenterState::Failed { reason: "Unreachable".into(), message, transient }
 }
@@ -394,7 +394,14 @@ fn credential(password: &str) -> Credential {
 }
 
 /// Adds a workload that is not managed by VDO.
-fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Driver, task: Task) {
+fn theirs(
+    world: &mut World,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+    driver: Driver,
+    role: WorkloadRole,
+) {
     let id = ObjectId {
         api_version: "apps/v1".into(),
         kind: kind.into(),
@@ -403,7 +410,7 @@ fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Dr
     };
     let workload = DriverWorkload {
         driver,
-        task,
+        role,
         labelled: false,
         selector: BTreeMap::new(),
         version: Some("2.7.0".into()),
@@ -416,14 +423,14 @@ fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Dr
         current: true,
         rolled_out: true,
         trouble: None,
-        make: Make::default(),
+        origin: WorkloadOrigin::default(),
     };
     world.facts.workloads.insert(id, workload);
 }
 
 fn pin(world: &mut World, version: &str) {
     let version = api::text::ReleaseVersion(version.into());
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = Some(version);
     });
 }
@@ -446,7 +453,9 @@ fn older(version: &str) -> World {
 /// Asks for the removal of the storage driver.
 fn remove_storage(world: &mut World) {
     let removed = json!({"mode": "Removed"});
-    world.desired(|config| config.spec.storage_provider = serde_json::from_value(removed).unwrap());
+    world.edit_spec(|config| {
+        config.spec.storage_provider = serde_json::from_value(removed).unwrap();
+    });
 }
 
 fn deleted(world: &mut World) {

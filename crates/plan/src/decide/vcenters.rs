@@ -37,20 +37,22 @@ pub(super) fn are_verified(
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let away = desired.vcenters.iter().copied().filter(|name| !is_verified(facts, name));
-    let away: Vec<&str> = away.collect();
-    if away.is_empty() && !desired.vcenters.is_empty() {
+    let unverified = desired.vcenters.iter().copied().filter(|name| !is_verified(facts, name));
+    let unverified: Vec<&str> = unverified.collect();
+    if unverified.is_empty() && !desired.vcenters.is_empty() {
         return true;
     }
-    for name in away.iter().filter(|name| !facts.vcenters.contains_key(**name)) {
+    for name in unverified.iter().filter(|name| !facts.vcenters.contains_key(**name)) {
         notes.findings.push(missing(facts, desired.driver, name));
     }
     let passes = |name: &&&str| facts.vcenters.get(**name).is_some_and(|v| may_pass(facts, v));
-    let may_pass = !away.is_empty() && away.iter().filter(passes).count() == away.len();
+    let may_pass =
+        !unverified.is_empty() && unverified.iter().filter(passes).count() == unverified.len();
     if may_pass && record.healthy {
         return false;
     }
-    let names = if away.is_empty() { "a vCenter to be named".into() } else { away.join(", ") };
+    let names =
+        if unverified.is_empty() { "a vCenter to be named".into() } else { unverified.join(", ") };
     let rest = match record.version {
         Some(_) => {
             "; until then the driver gets new passwords of the other vCenters and nothing else"

@@ -3,7 +3,7 @@
 use api::finding::codes;
 
 use super::{
-    Notes, configuration::Configuration, desired::DesiredDriver, rollback, steps::waiting,
+    Notes, configuration::RenderedDriver, desired::DesiredDriver, rollback, steps::waiting,
     vms::Doubts,
 };
 use crate::{
@@ -20,15 +20,15 @@ pub(super) fn vms_are_found(
     desired: &DesiredDriver<'_>,
     record: &Record,
     target: &Build,
-    configuration: &Configuration,
+    configuration: &RenderedDriver,
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let mut doubts = Doubts::of(facts, desired);
+    let mut doubts = Doubts::for_driver(facts, desired);
     notes.findings.extend(doubts.finding(facts));
     let first = record.version.is_none();
     if first {
-        doubts = Doubts::of_initialized(facts, desired);
+        doubts = Doubts::for_initialized_nodes(facts, desired);
     }
     let same = record.configuration.as_deref() == Some(configuration.digest.as_str());
     let goes_back = rollback::is_rollback(record, target);
@@ -49,11 +49,11 @@ pub(super) fn vms_are_seen(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
     record: &Record,
-    configuration: &Configuration,
+    configuration: &RenderedDriver,
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let doubts = Doubts::at_home(facts, desired);
+    let doubts = Doubts::in_desired_vcenters(facts, desired);
     if record.version.is_none()
         || doubts.is_empty()
         || !configuration.changes_settings(facts, record)
@@ -73,7 +73,7 @@ pub(super) fn vms_are_seen(
 fn waits_for_vms(
     record: &Record,
     target: Option<&Build>,
-    configuration: &Configuration,
+    configuration: &RenderedDriver,
     doubts: &Doubts,
 ) -> String {
     if record.version.is_none() {

@@ -22,18 +22,18 @@ pub(super) struct Doubts {
 impl Doubts {
     /// The nodes whose VM is not visible to the users of the desired vCenters. Another user's view of the
     /// same vCenter proves nothing, because the driver does not log in with that user.
-    pub(super) fn of(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
+    pub(super) fn for_driver(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
         Self::among(facts, desired, |_| true, |_| true)
     }
 
-    /// Like `of`, but only for nodes that a cloud controller has initialised. A cloud controller that does
+    /// Like `for_driver`, but only for nodes that a cloud controller has initialised. A cloud controller that does
     /// not find their VM treats these nodes as gone. Other nodes only wait for their VM.
-    pub(super) fn of_initialized(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
+    pub(super) fn for_initialized_nodes(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
         Self::among(facts, desired, |node| node.provider_id.starts_with("vsphere://"), |_| true)
     }
 
-    /// Like `of`, but without the nodes in vCenters that the spec does not name.
-    pub(super) fn at_home(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
+    /// Like `for_driver`, but without the nodes in vCenters that the spec does not name.
+    pub(super) fn in_desired_vcenters(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
         let address = |name: &str| Some(facts.vcenters.get(name)?.spec.vc_ip.0.as_str());
         let asked: BTreeSet<&str> =
             desired.vcenters.iter().filter_map(|name| address(name)).collect();
@@ -123,8 +123,8 @@ pub(super) fn left_behind<'a>(
 ) -> Vec<&'a (String, String)> {
     let address = |name: &str| Some(facts.vcenters.get(name)?.spec.vc_ip.0.as_str());
     let stays: BTreeSet<&str> = desired.vcenters.iter().filter_map(|name| address(name)).collect();
-    let told = record.users.iter().filter_map(|user| address(user.split(' ').next()?));
-    let goes: BTreeSet<&str> = told.filter(|address| !stays.contains(address)).collect();
+    let configured = record.users.iter().filter_map(|user| address(user.split(' ').next()?));
+    let goes: BTreeSet<&str> = configured.filter(|address| !stays.contains(address)).collect();
     let is_left = |node: &NodePlacement| match &node.vm {
         NodeVm::Found(seen_by) => {
             let seen_by = seen_by.iter().filter_map(|name| address(local(facts, name)?));

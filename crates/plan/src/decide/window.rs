@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp, Zoned, civil::Time, tz::TimeZone};
 
 /// The state of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stands {
+pub(super) enum WindowState {
     /// Upgrades can start now.
     Open,
     /// Upgrades can start at this time.
@@ -15,21 +15,21 @@ pub(super) enum Stands {
 }
 
 /// The current state of the window.
-pub(super) fn of(window: &UpgradeWindow, now: Timestamp) -> Stands {
-    let Some((start, length, zone)) = parts(window) else { return Stands::Unreadable };
+pub(super) fn state(window: &UpgradeWindow, now: Timestamp) -> WindowState {
+    let Some((start, length, zone)) = parts(window) else { return WindowState::Unreadable };
     let today = now.to_zoned(zone);
     // A window that opened up to a week ago can still be open; the next one opens within a week.
     let mut next = None;
     for offset in -7..=7 {
         let Some(opens) = opening(window, &today, offset, start) else { continue };
         if opens <= now && now.duration_since(opens) < length {
-            return Stands::Open;
+            return WindowState::Open;
         }
         if opens > now && next.is_none() {
             next = Some(opens);
         }
     }
-    next.map_or(Stands::Unreadable, Stands::Until)
+    next.map_or(WindowState::Unreadable, WindowState::Until)
 }
 
 fn parts(window: &UpgradeWindow) -> Option<(Time, SignedDuration, TimeZone)> {
@@ -78,26 +78,38 @@ mod tests {
     #[test]
     fn a_window_is_open_from_its_start_for_its_length() {
         let daily = window(serde_json::json!({"start": "02:00", "duration": "4h"}));
-        assert_eq!(of(&daily, at("2026-11-14T02:00:00Z")), Stands::Open);
-        assert_eq!(of(&daily, at("2026-11-14T05:59:59Z")), Stands::Open);
-        let next = Stands::Until(at("2026-11-15T02:00:00Z"));
-        assert_eq!(of(&daily, at("2026-11-14T06:00:00Z")), next);
+        assert_eq!(state(&daily, at("2026-11-14T02:00:00Z")), WindowState::Open);
+        assert_eq!(state(&daily, at("2026-11-14T05:59:59Z")), WindowState::Open);
+        let next = WindowState::Until(at("2026-11-15T02:00:00Z"));
+        assert_eq!(state(&daily, at("2026-11-14T06:00:00Z")), next);
     }
 
     #[test]
     fn a_window_that_began_yesterday_is_still_open_after_midnight() {
         let late =
             window(serde_json::json!({"days": ["Saturday"], "start": "23:00", "duration": "3h"}));
-        assert_eq!(of(&late, at("2026-11-15T01:30:00Z")), Stands::Open, "Sunday, half past one");
-        assert_ne!(of(&late, at("2026-11-15T02:00:00Z")), Stands::Open);
+        assert_eq!(
+            state(&late, at("2026-11-15T01:30:00Z")),
+            WindowState::Open,
+            "Sunday, half past one"
+        );
+        assert_ne!(state(&late, at("2026-11-15T02:00:00Z")), WindowState::Open);
     }
 
     #[test]
     fn a_window_may_last_for_days() {
         let weekend = serde_json::json!({"days": ["Friday"], "start": "20:00", "duration": "60h"});
         let weekend = window(weekend);
-        assert_eq!(of(&weekend, at("2026-11-15T21:30:00Z")), Stands::Open, "Sunday evening");
-        assert_ne!(of(&weekend, at("2026-11-16T08:00:00Z")), Stands::Open, "Monday morning");
+        assert_eq!(
+            state(&weekend, at("2026-11-15T21:30:00Z")),
+            WindowState::Open,
+            "Sunday evening"
+        );
+        assert_ne!(
+            state(&weekend, at("2026-11-16T08:00:00Z")),
+            WindowState::Open,
+            "Monday morning"
+        );
     }
 
     #[test]
@@ -105,9 +117,9 @@ mod tests {
         let berlin = window(serde_json::json!({
             "start": "02:00", "duration": "1h", "timeZone": "Europe/Berlin",
         }));
-        assert_eq!(of(&berlin, at("2026-11-14T01:00:00Z")), Stands::Open, "winter");
-        assert_eq!(of(&berlin, at("2026-07-14T00:00:00Z")), Stands::Open, "summer");
-        assert_ne!(of(&berlin, at("2026-07-14T01:00:00Z")), Stands::Open);
+        assert_eq!(state(&berlin, at("2026-11-14T01:00:00Z")), WindowState::Open, "winter");
+        assert_eq!(state(&berlin, at("2026-07-14T00:00:00Z")), WindowState::Open, "summer");
+        assert_ne!(state(&berlin, at("2026-07-14T01:00:00Z")), WindowState::Open);
     }
 
     #[test]
@@ -115,6 +127,6 @@ mod tests {
         let odd = window(serde_json::json!({
             "start": "02:00", "duration": "1h", "timeZone": "Mars/Olympus",
         }));
-        assert_eq!(of(&odd, at("2026-11-14T02:30:00Z")), Stands::Unreadable);
+        assert_eq!(state(&odd, at("2026-11-14T02:30:00Z")), WindowState::Unreadable);
     }
 }

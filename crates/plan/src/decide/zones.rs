@@ -7,10 +7,10 @@ use catalog::{Driver, manifest::Object};
 use serde_json::json;
 
 use super::steps::waiting;
-use crate::{facts::Facts, names, plan::Step, record::Record};
+use crate::{facts::Facts, names, plan::PlannedStep, record::Record};
 
 /// The desired tag categories of a driver, the widest first.
-pub(super) fn wished(facts: &Facts, driver: Driver) -> Vec<String> {
+pub(super) fn desired(facts: &Facts, driver: Driver) -> Vec<String> {
     let spec = &facts.config.spec;
     match driver {
         Driver::Cpi => {
@@ -53,7 +53,7 @@ pub(super) fn mark(objects: &mut [Object], zones: &[String]) {
 /// The desired state, but with the current zones of the driver.
 pub(super) struct Held {
     pub(super) facts: Facts,
-    pub(super) step: Step,
+    pub(super) step: PlannedStep,
     /// Whether the change waits for a person, and not only for an answer.
     pub(super) blocked: bool,
 }
@@ -64,7 +64,7 @@ pub(super) struct Held {
 /// nodes only wait for them.
 pub(super) fn held(facts: &Facts, driver: Driver, record: &Record) -> Option<Held> {
     let before = record.zones.as_ref().filter(|_| record.version.is_some())?;
-    if wished(facts, driver).iter().all(|zone| before.contains(zone)) {
+    if desired(facts, driver).iter().all(|zone| before.contains(zone)) {
         return None;
     }
     let title = "Find the zone of every node";

@@ -45,7 +45,7 @@ async fn one(
     let reported = |status: &VDOConfigStatus| status.findings.iter().any(|f| f.code == code);
     screen.heading(&format!("{name}: {how}"));
     user.environment.site()?.make(breakage).await.context(PeerSnafu)?;
-    let title = Definition::of(code).map_or("", |definition| definition.title);
+    let title = Definition::find(code).map_or("", |definition| definition.title);
     let appears = async {
         if asks {
             user.checks_now(&format!("broken-{number}"), TIMEOUT).await?;

@@ -102,7 +102,7 @@ impl KnownNames {
     pub(crate) fn missing_in(&self, page: &Page) -> Vec<String> {
         let mut missing = BTreeSet::new();
         for code in codes(&page.text) {
-            if api::finding::Definition::of(&code).is_none() {
+            if api::finding::Definition::find(&code).is_none() {
                 missing.insert(format!("finding {code}"));
             }
         }

@@ -37,8 +37,14 @@ pub struct SessionCalls {
 }
 
 impl Calls {
-    pub fn of(&self, method: &str) -> u64 {
+    /// The number of calls of this method.
+    pub fn count(&self, method: &str) -> u64 {
         self.total.get(method).copied().unwrap_or(0)
+    }
+
+    /// The former name of [`Self::count`], until the tests of `csi` use the new one.
+    pub fn of(&self, method: &str) -> u64 {
+        self.count(method)
     }
 
     pub fn sum(&self) -> u64 {

@@ -129,7 +129,7 @@ impl DesiredDriver {
             let topology = self.zone.clone().zip(self.region.clone());
             let cloud_provider = !self.storage_only;
             let drivers = Drivers { partial: true, cloud_provider, topology, class: None };
-            Draft::of(&[access], &drivers, &cluster.namespace, existing.as_ref())
+            Draft::new(&[access], &drivers, &cluster.namespace, existing.as_ref())
         } else if screen.interactive {
             dialogue::configure(screen, &cluster, existing.as_ref(), &vcenters).await?
         } else {

@@ -24,7 +24,7 @@ use crate::{
     critical,
     document::File,
     failure::{self, Doing as _, Failure, Outcome, refuse, request},
-    progress::{PACE, Step},
+    progress::{PACE, ProgressStep},
     rollout::Rollout,
     screen::Screen,
     text::{CARE, DIM, GOOD, Table, count, paint},
@@ -98,7 +98,7 @@ impl Deploy {
         if self.dry_run {
             return preview(&compared, screen);
         }
-        let step = Step::begin(screen, format!("Apply {}", count(objects.len(), "object")));
+        let step = ProgressStep::begin(screen, format!("Apply {}", count(objects.len(), "object")));
         if let Err(failure) = critical::section(self.apply(&cluster, &objects)).await {
             step.failed("");
             return Err(failure);
@@ -170,8 +170,8 @@ impl Deploy {
             return Ok(());
         };
         let mut rollout =
-            Rollout::of_deployment(&cluster.client, operator.namespace(), operator.name());
-        let mut step = Step::begin(screen, "Start the operator");
+            Rollout::for_deployment(&cluster.client, operator.namespace(), operator.name());
+        let mut step = ProgressStep::begin(screen, "Start the operator");
         let end = Instant::now() + Duration::from_secs(self.timeout);
         loop {
             let progress = rollout.progress().await?;

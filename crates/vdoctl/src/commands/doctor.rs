@@ -21,7 +21,7 @@ use crate::{
     exit::Exit,
     failure::{Doing as _, Failure, Outcome},
     findings,
-    progress::Step,
+    progress::ProgressStep,
     screen::Screen,
     text::{BAD, CARE, GOOD, count, paint, wrap},
 };
@@ -60,7 +60,7 @@ impl Doctor {
         self.only.iter().try_for_each(|wanted| findings_exist(wanted))?;
         let inspection = inspect(global, screen, &self.vcenter, self.no_cluster).await?;
         inspection.close().await;
-        let examination = Examination::of(inspection.facts);
+        let examination = Examination::run(inspection.facts);
         let mut found = examination.report().all();
         found.retain(|finding| self.is_wanted(finding));
         if let Some(form) = self.output {
@@ -215,18 +215,18 @@ pub(crate) async fn inspect(
         // If the API server is unreachable, every check would only report that.
         client.apiserver_version().await.doing("asking the cluster who it is")?;
     }
-    let step = Step::begin(screen, "Look at the cluster and its vCenters");
+    let step = ProgressStep::begin(screen, "Look at the cluster and its vCenters");
     let vcenter = match flags.access(&[])? {
         Some(access) => {
             let vcenter = access.config(&global.namespace)?;
-            let draft = super::configure::Draft::of(
+            let draft = super::configure::Draft::new(
                 &[access],
                 &super::configure::Drivers::default(),
                 &global.namespace,
                 None,
             );
-            let wanted = proof::wanted(None, &draft.objects, &vcenter).await;
-            Some(wanted.map_err(|text| Failure::Refused { text, help: String::new() })?)
+            let inputs = proof::connection_inputs(None, &draft.objects, &vcenter).await;
+            Some(inputs.map_err(|text| Failure::Refused { text, help: String::new() })?)
         }
         None => None,
     };

@@ -39,7 +39,7 @@ pub(crate) fn page_of(code: &str, width: usize) -> Outcome<String> {
 pub(crate) fn definition(code: &str) -> Outcome<&'static Definition> {
     let code = code.to_uppercase();
     let code = if code.starts_with("VDO-") { code } else { format!("VDO-{code}") };
-    if let Some(definition) = Definition::of(&code) {
+    if let Some(definition) = Definition::find(&code) {
         return Ok(definition);
     }
     let digits = code.trim_start_matches("VDO-");

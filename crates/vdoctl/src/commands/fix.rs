@@ -8,7 +8,7 @@ use health::{Examination, repair::Proposal};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use operator::remediation::{self, Hands};
+use operator::remediation::{self, RepairClients};
 
 use super::{configure::VcenterFlags, doctor, explain};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     exit::Exit,
     failure::{Doing as _, Failure, Outcome, request},
     findings,
-    progress::Step,
+    progress::ProgressStep,
     screen::Screen,
     text::{CARE, DIM, GOOD, STRONG, Table, count, paint, wrap},
 };
@@ -64,16 +64,16 @@ impl Fix {
         screen: &Screen,
     ) -> Outcome {
         let Some(cluster) = inspection.cluster.clone() else { return Err(Failure::NotInstalled) };
-        let hands = Hands {
-            home: home(&cluster).await?,
+        let clients = RepairClients {
+            namespace: operator_namespace(&cluster).await?,
             cluster: cluster.client,
             vcenters: inspection.vcenters.clone(),
         };
         if let Some(id) = &self.undo {
-            return undo(&hands, id, screen).await;
+            return undo(&clients, id, screen).await;
         }
         let facts = std::mem::take(&mut inspection.facts);
-        let mut found = Examination::of(facts.clone()).report().all();
+        let mut found = Examination::run(facts.clone()).report().all();
         found.retain(|finding| code.is_none_or(|code| finding.code == code));
         let proposals = remediation::propose(facts, code);
         let (refused, ready): (Vec<_>, Vec<_>) =
@@ -84,13 +84,13 @@ impl Fix {
                 screen.print(&format!("{code} was not found: there is nothing to fix.\n"))
             }
             Some(_) if ready.is_empty() => by_hand(&found, &refused, screen),
-            Some(_) => self.remediate(&hands, &ready, &refused, screen).await,
+            Some(_) => self.remediate(&clients, &ready, &refused, screen).await,
         }
     }
 
     async fn remediate(
         &self,
-        hands: &Hands,
+        clients: &RepairClients,
         ready: &[Proposal],
         refused: &[Proposal],
         screen: &Screen,
@@ -107,8 +107,8 @@ impl Fix {
         }
         screen.confirm(&format!("Make {}?", count(ready.len(), "change")))?;
         for proposal in ready {
-            let step = Step::begin(screen, proposal.says.clone());
-            match critical::section(remediation::carry_out(hands, proposal)).await {
+            let step = ProgressStep::begin(screen, proposal.says.clone());
+            match critical::section(remediation::carry_out(clients, proposal)).await {
                 Ok(()) => step.done(""),
                 Err(error) => {
                     step.failed("");
@@ -121,7 +121,7 @@ impl Fix {
         for then in next_steps {
             screen.print(&wrap("Then  ", then, screen.width))?;
         }
-        if hands.home.is_some() && ready.iter().any(|proposal| proposal.undo.is_some()) {
+        if clients.namespace.is_some() && ready.iter().any(|proposal| proposal.undo.is_some()) {
             screen.note("vdoctl fix --made lists the fixes; vdoctl fix --undo NAME undoes one.");
         }
         Ok(())
@@ -129,12 +129,12 @@ impl Fix {
 
     async fn list_made(&self, global: &Global, screen: &Screen) -> Outcome {
         let cluster = Cluster::connect(global).await?;
-        let hands = Hands {
-            home: home(&cluster).await?,
+        let clients = RepairClients {
+            namespace: operator_namespace(&cluster).await?,
             cluster: cluster.client,
             vcenters: BTreeMap::new(),
         };
-        let made = remediation::made(&hands).await.map_err(fix_failed)?;
+        let made = remediation::made(&clients).await.map_err(fix_failed)?;
         if made.is_empty() {
             return screen.print("VDO has not fixed anything yet.\n");
         }
@@ -150,7 +150,7 @@ impl Fix {
 }
 
 /// The operator's namespace, which contains the list of fixes; `None` without an operator.
-async fn home(cluster: &Cluster) -> Outcome<Option<String>> {
+async fn operator_namespace(cluster: &Cluster) -> Outcome<Option<String>> {
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let found = namespaces.get_metadata_opt(&cluster.namespace).await;
     Ok(found.doing("looking for the operator's namespace")?.map(|_| cluster.namespace.clone()))
@@ -197,8 +197,8 @@ fn by_hand(found: &[Finding], refused: &[Proposal], screen: &Screen) -> Outcome 
     Err(Failure::Verdict { exit: Exit::Degraded })
 }
 
-async fn undo(hands: &Hands, id: &str, screen: &Screen) -> Outcome {
-    let made = remediation::made(hands).await.map_err(fix_failed)?;
+async fn undo(clients: &RepairClients, id: &str, screen: &Screen) -> Outcome {
+    let made = remediation::made(clients).await.map_err(fix_failed)?;
     if !made.contains_key(id) {
         let near = crate::text::nearest(id, made.keys().map(String::as_str));
         return request(
@@ -210,8 +210,8 @@ async fn undo(hands: &Hands, id: &str, screen: &Screen) -> Outcome {
         );
     }
     screen.confirm(&format!("Undo {id}?"))?;
-    let step = Step::begin(screen, format!("Undo {id}"));
-    match critical::section(remediation::undo(hands, id)).await {
+    let step = ProgressStep::begin(screen, format!("Undo {id}"));
+    match critical::section(remediation::undo(clients, id)).await {
         Ok(()) => {
             step.done("");
             Ok(())

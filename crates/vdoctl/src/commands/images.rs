@@ -48,7 +48,7 @@ impl Images {
         }
         let mut images = BTreeSet::new();
         if self.all || self.driver.is_some() {
-            images.extend(self.of_catalog()?);
+            images.extend(self.catalog_images()?);
         } else {
             let facts = super::plan::facts(global, screen).await?;
             for driver in decide(&facts).drivers {
@@ -56,12 +56,12 @@ impl Images {
                 images.extend(super::plan::images(&facts.catalog, driver.driver, version));
             }
         }
-        images.extend(of_operator());
+        images.extend(operator_images());
         let lines: Outcome<Vec<String>> = images.iter().map(|image| self.line(image)).collect();
         screen.print(&(lines?.join("\n") + "\n"))
     }
 
-    fn of_catalog(&self) -> Outcome<Vec<String>> {
+    fn catalog_images(&self) -> Outcome<Vec<String>> {
         let catalog = ::catalog::embedded();
         let wanted = |release: &&Release| {
             self.driver.is_none_or(|driver| Driver::from(driver) == release.driver)
@@ -92,7 +92,7 @@ impl Images {
     }
 }
 
-fn of_operator() -> Vec<String> {
+fn operator_images() -> Vec<String> {
     let objects = install::objects();
     let images = objects
         .iter()

@@ -30,7 +30,7 @@ use kube::Api;
 use serde::Serialize;
 
 use crate::{
-    arguments::{Global, OutputFormat, Task},
+    arguments::{Global, OutputFormat, VdoctlCommand},
     cluster::Cluster,
     failure::{Doing as _, Failure, Outcome},
     screen::Screen,
@@ -87,12 +87,12 @@ fn has_old_cloud_controllers(version: &Info) -> bool {
 }
 
 /// Runs a command. Local commands do not start the async runtime.
-pub(crate) fn run(global: &Global, task: Task, screen: &Screen) -> Outcome {
+pub(crate) fn run(global: &Global, task: VdoctlCommand, screen: &Screen) -> Outcome {
     match task {
-        Task::Completion(task) => task.run(screen),
-        Task::Explain(task) => task.run(screen),
-        Task::Catalog(task) if task.is_local() => task.local(screen),
-        Task::Version(task) if task.is_local() => task.local(screen),
+        VdoctlCommand::Completion(task) => task.run(screen),
+        VdoctlCommand::Explain(task) => task.run(screen),
+        VdoctlCommand::Catalog(task) if task.is_local() => task.local(screen),
+        VdoctlCommand::Version(task) if task.is_local() => task.local(screen),
         task => {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
@@ -115,27 +115,27 @@ pub(crate) fn run(global: &Global, task: Task, screen: &Screen) -> Outcome {
     }
 }
 
-async fn networked(global: &Global, task: Task, screen: &Screen) -> Outcome {
+async fn networked(global: &Global, task: VdoctlCommand, screen: &Screen) -> Outcome {
     runtime::kubernetes::install_tls_provider();
     match task {
-        Task::Deploy(task) => task.run(global, screen).await,
-        Task::Configure(task) => task.run(global, screen).await,
-        Task::Update(task) => task.run(global, screen).await,
-        Task::Status(task) => task.run(global, screen).await,
-        Task::Doctor(task) => task.run(global, screen).await,
-        Task::Fix(task) => Box::pin(task.run(global, screen)).await,
-        Task::Plan(task) => task.run(global, screen).await,
-        Task::Versions(task) => task.run(global, screen).await,
-        Task::Upgrade(task) => Box::pin(task.run(global, screen)).await,
-        Task::Adopt(task) => Box::pin(task.run(global, screen)).await,
-        Task::Move(task) => Box::pin(task.run(global, screen)).await,
-        Task::Remove(task) => Box::pin(task.run(global, screen)).await,
-        Task::Images(task) => task.run(global, screen).await,
-        Task::SupportBundle(task) => task.run(global, screen).await,
-        Task::Version(task) => task.run(global, screen).await,
-        Task::Completion(task) => task.run(screen),
-        Task::Explain(task) => task.run(screen),
-        Task::Catalog(task) => task.run(global, screen).await,
+        VdoctlCommand::Deploy(task) => task.run(global, screen).await,
+        VdoctlCommand::Configure(task) => task.run(global, screen).await,
+        VdoctlCommand::Update(task) => task.run(global, screen).await,
+        VdoctlCommand::Status(task) => task.run(global, screen).await,
+        VdoctlCommand::Doctor(task) => task.run(global, screen).await,
+        VdoctlCommand::Fix(task) => Box::pin(task.run(global, screen)).await,
+        VdoctlCommand::Plan(task) => task.run(global, screen).await,
+        VdoctlCommand::Versions(task) => task.run(global, screen).await,
+        VdoctlCommand::Upgrade(task) => Box::pin(task.run(global, screen)).await,
+        VdoctlCommand::Adopt(task) => Box::pin(task.run(global, screen)).await,
+        VdoctlCommand::Move(task) => Box::pin(task.run(global, screen)).await,
+        VdoctlCommand::Remove(task) => Box::pin(task.run(global, screen)).await,
+        VdoctlCommand::Images(task) => task.run(global, screen).await,
+        VdoctlCommand::SupportBundle(task) => task.run(global, screen).await,
+        VdoctlCommand::Version(task) => task.run(global, screen).await,
+        VdoctlCommand::Completion(task) => task.run(screen),
+        VdoctlCommand::Explain(task) => task.run(screen),
+        VdoctlCommand::Catalog(task) => task.run(global, screen).await,
     }
 }
 

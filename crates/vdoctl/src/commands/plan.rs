@@ -21,7 +21,7 @@ use crate::{
     cluster::Cluster,
     failure::{Failure, Outcome},
     findings,
-    progress::Step,
+    progress::ProgressStep,
     screen::Screen,
     text::{BUSY, CARE, DIM, GOOD, STRONG, count, paint, wrap},
 };
@@ -74,7 +74,7 @@ impl Plan {
         let facts = facts(global, screen).await?;
         let plan = decide(&facts);
         let choices: Vec<Choice> =
-            plan.drivers.iter().map(|driver| of_plan(&facts.catalog, driver)).collect();
+            plan.drivers.iter().map(|driver| planned_choice(&facts.catalog, driver)).collect();
         self.show(&choices, Some((&facts, &plan.findings)), screen)
     }
 
@@ -157,9 +157,10 @@ pub(crate) async fn facts(global: &Global, screen: &Screen) -> Outcome<Facts> {
     let cluster = Cluster::connect(global).await?;
     // Fails early without VDO or without a VDOConfig.
     cluster.config().await?;
-    let step = Step::begin(screen, "Look at the cluster and its vCenters");
-    let look = one_shot::look(&cluster.client, &cluster.namespace, BUILD, Duration::from_mins(1));
-    let seen = Box::pin(look).await;
+    let step = ProgressStep::begin(screen, "Look at the cluster and its vCenters");
+    let observation =
+        one_shot::observe_once(&cluster.client, &cluster.namespace, BUILD, Duration::from_mins(1));
+    let seen = Box::pin(observation).await;
     match seen {
         Ok(seen) => {
             step.done("");
@@ -187,8 +188,8 @@ pub(crate) fn observed(error: one_shot::Error) -> Failure {
     }
 }
 
-fn of_plan(catalog: &Catalog, driver: &DriverPlan) -> Choice {
-    let done = |step: &plan::Step| (step.title.clone(), step.state == StepState::Done);
+fn planned_choice(catalog: &Catalog, driver: &DriverPlan) -> Choice {
+    let done = |step: &plan::PlannedStep| (step.title.clone(), step.state == StepState::Done);
     Choice {
         driver: driver.driver,
         installed: driver.installed.clone(),

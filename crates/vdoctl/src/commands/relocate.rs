@@ -132,7 +132,7 @@ impl Move {
         objects.extend(vcenters);
         objects.push(copied("VDOConfig", &cluster.namespace, config, &config.spec));
         objects.dedup();
-        Ok(Draft::of_objects(objects.into_iter().map(Object).collect()))
+        Ok(Draft::from_objects(objects.into_iter().map(Object).collect()))
     }
 
     /// The ConfigMap or Secret with the certificate authorities of a vCenter.

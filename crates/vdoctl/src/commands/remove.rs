@@ -19,7 +19,7 @@ use crate::{
     critical,
     failure::{Doing as _, Failure, Outcome, refuse},
     findings,
-    progress::{PACE, Step},
+    progress::{PACE, ProgressStep},
     screen::Screen,
     text::{Table, count, wrap},
 };
@@ -98,7 +98,7 @@ impl Remove {
         screen: &Screen,
     ) -> Outcome {
         let end = Instant::now() + Duration::from_secs(self.timeout);
-        let mut step = Step::begin(screen, format!("Remove {}", super::plan::name(driver)));
+        let mut step = ProgressStep::begin(screen, format!("Remove {}", super::plan::name(driver)));
         loop {
             let config = cluster.config().await?;
             let status = config.status.unwrap_or_default();
@@ -139,7 +139,7 @@ impl Remove {
         };
         let (kept, deleted): (Vec<ObjectId>, Vec<ObjectId>) = install::objects_for(&allowed)
             .iter()
-            .map(ObjectId::of)
+            .map(ObjectId::from_object)
             .partition(|id| is_kept(&id.kind));
         screen.print(&objects(&deleted, &kept, screen.width))?;
         let note = "The drivers, the VDOConfig and VDO's records stay. If you run vdoctl deploy later, \
@@ -149,7 +149,7 @@ impl Remove {
             return Ok(());
         }
         screen.confirm("Remove the operator?")?;
-        let step = Step::begin(screen, "Remove the operator");
+        let step = ProgressStep::begin(screen, "Remove the operator");
         // The Deployment first, because the operator needs its permissions until it stops.
         let deleted: Vec<ObjectId> = deleted.into_iter().rev().collect();
         if let Err(failure) = critical::section(delete(&cluster, &deleted)).await {

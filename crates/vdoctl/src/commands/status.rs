@@ -21,7 +21,7 @@ use crate::{
     exit::Exit,
     failure::{Doing as _, Failure, Outcome},
     findings,
-    progress::{PACE, Step},
+    progress::{PACE, ProgressStep},
     screen::Screen,
 };
 
@@ -248,7 +248,7 @@ pub(crate) async fn wait_until(
 struct Steps<'a> {
     screen: &'a Screen,
     seen: BTreeMap<String, StepState>,
-    now: Step<'a>,
+    now: ProgressStep<'a>,
 }
 
 /// Shown while no step is running.
@@ -256,7 +256,7 @@ const WAIT: &str = "Wait for the operator";
 
 impl<'a> Steps<'a> {
     fn new(screen: &'a Screen) -> Self {
-        Self { screen, seen: BTreeMap::new(), now: Step::begin(screen, WAIT) }
+        Self { screen, seen: BTreeMap::new(), now: ProgressStep::begin(screen, WAIT) }
     }
 
     fn show(&mut self, overview: &Overview) {
@@ -283,19 +283,19 @@ impl<'a> Steps<'a> {
     fn start(&mut self, title: &str) {
         if self.now.title() != title {
             self.now.clear();
-            self.now = Step::begin(self.screen, title);
+            self.now = ProgressStep::begin(self.screen, title);
         }
     }
 
     fn finish(&mut self, result: &str) {
-        let next = Step::begin(self.screen, WAIT);
+        let next = ProgressStep::begin(self.screen, WAIT);
         std::mem::replace(&mut self.now, next).done(result);
     }
 
     fn end(mut self, overview: &Overview) {
         self.show(overview);
         self.now.clear();
-        let last = Step::begin(self.screen, format!("{:?}", overview.health));
+        let last = ProgressStep::begin(self.screen, format!("{:?}", overview.health));
         match overview.health {
             Health::Healthy => last.done(""),
             _ => last.failed(""),

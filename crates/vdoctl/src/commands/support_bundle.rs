@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use flate2::{Compression, write::GzEncoder};
 use jiff::Timestamp;
-use operator::support::{self, File};
+use operator::support::{self, BundleFile};
 use serde::de::IgnoredAny;
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use crate::{
     arguments::Global,
     cluster::Cluster,
     failure::{Doing as _, Failure, Outcome, refuse, request},
-    progress::Step,
+    progress::ProgressStep,
     screen::Screen,
     text::count,
 };
@@ -44,7 +44,7 @@ impl SupportBundle {
         writable(&path)?;
         let cluster = Cluster::connect(global).await?;
         let version = cluster.client.apiserver_version().await.doing("asking for the version")?;
-        let step = Step::begin(screen, "Collect objects, events and logs");
+        let step = ProgressStep::begin(screen, "Collect objects, events and logs");
         let mut files = support::collect(&cluster.client, &cluster.namespace).await;
         let unreadable = files.iter().filter(|file| file.unreadable).count();
         if unreadable == files.len() {
@@ -58,7 +58,7 @@ impl SupportBundle {
             "contents": files.iter().map(|file| file.path.clone()).collect::<Vec<_>>(),
         });
         let about = serde_json::to_string_pretty(&about).unwrap_or_default();
-        files.insert(0, File { path: "about.json".into(), text: about, unreadable: false });
+        files.insert(0, BundleFile { path: "about.json".into(), text: about, unreadable: false });
         step.done(&count(files.len(), "file"));
         if is_stdout(&path) {
             archive(io::stdout().lock(), &files)?.flush()?;
@@ -123,7 +123,7 @@ fn kind(there: FileType) -> &'static str {
 }
 
 /// The number of objects of each kind, and of logs.
-fn contents(files: &[File]) -> String {
+fn contents(files: &[BundleFile]) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for file in files.iter().filter(|file| !file.unreadable) {
         let name = file.path.rsplit('/').next().unwrap_or_default();
@@ -146,7 +146,7 @@ fn contents(files: &[File]) -> String {
 }
 
 /// The error if no file could be read, with the first reason.
-fn nothing(files: &[File]) -> Failure {
+fn nothing(files: &[BundleFile]) -> Failure {
     let why = files.first().map(|file| file.text.clone()).unwrap_or_default();
     let why = serde_json::from_str::<serde_json::Value>(&why)
         .ok()
@@ -160,7 +160,7 @@ fn nothing(files: &[File]) -> Failure {
 
 /// Writes a temporary file and renames it, so that the archive is complete or does not exist. Only its owner can
 /// read it.
-fn write(path: &Path, files: &[File]) -> Outcome {
+fn write(path: &Path, files: &[BundleFile]) -> Outcome {
     let (out, partial) = partial(path).map_err(|source| unwritten(path, source))?;
     let written =
         archive(out, files).and_then(|file| file.sync_all()).map_err(|e| unwritten(path, e));
@@ -191,7 +191,7 @@ fn partial(path: &Path) -> io::Result<(fs::File, PathBuf)> {
     }
 }
 
-fn archive<W: io::Write>(out: W, files: &[File]) -> io::Result<W> {
+fn archive<W: io::Write>(out: W, files: &[BundleFile]) -> io::Result<W> {
     let mut out = GzEncoder::new(out, Compression::default());
     let now = Timestamp::now().as_second();
     for file in files {
@@ -203,7 +203,7 @@ fn archive<W: io::Write>(out: W, files: &[File]) -> io::Result<W> {
 }
 
 /// One file in the ustar format: a header of 512 bytes, then the content, padded to whole blocks.
-fn entry(out: &mut impl io::Write, file: &File, now: i64) -> io::Result<()> {
+fn entry(out: &mut impl io::Write, file: &BundleFile, now: i64) -> io::Result<()> {
     let mut header = [0_u8; 512];
     let path = format!("vdo-support/{}", file.path);
     // A path of more than 100 bytes is split at a slash.

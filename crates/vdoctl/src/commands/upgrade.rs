@@ -59,7 +59,7 @@ impl Upgrade {
             screen.print("There is nothing to upgrade: all planned releases run.\n")?;
             return Ok(());
         }
-        screen.print(&changes.iter().map(Change::line).collect::<String>())?;
+        screen.print(&changes.iter().map(ReleaseChange::line).collect::<String>())?;
         screen.confirm("Continue?")?;
         let cluster = Cluster::connect(global).await?;
         let mut patch = json!({});
@@ -79,7 +79,7 @@ impl Upgrade {
     async fn follow(
         &self,
         cluster: &Cluster,
-        changes: &[Change],
+        changes: &[ReleaseChange],
         before: &Overview,
         screen: &Screen,
     ) -> Outcome {
@@ -108,12 +108,12 @@ impl Upgrade {
         Err(Failure::Verdict { exit })
     }
 
-    fn approved(&self, drivers: &[&DriverPlan]) -> Vec<Change> {
+    fn approved(&self, drivers: &[&DriverPlan]) -> Vec<ReleaseChange> {
         let changes = drivers.iter().filter_map(|driver| {
             let to = self.to.as_ref().map(ToString::to_string).or_else(|| goal(driver))?;
             let from = driver.installed.clone();
             let pinned = self.to.is_some();
-            (from.as_ref() != Some(&to)).then_some(Change {
+            (from.as_ref() != Some(&to)).then_some(ReleaseChange {
                 driver: driver.driver,
                 from,
                 to,
@@ -123,7 +123,7 @@ impl Upgrade {
         changes.collect()
     }
 
-    fn rollback(&self, facts: &Facts) -> Outcome<Change> {
+    fn rollback(&self, facts: &Facts) -> Outcome<ReleaseChange> {
         let driver = self.driver.map_or(Driver::Csi, Driver::from);
         let record = facts.record(driver);
         let running = record.version.as_deref().unwrap_or("nothing");
@@ -133,11 +133,11 @@ impl Upgrade {
                 "VDO does not downgrade a healthy release: an older one may not support the volumes that it created",
             );
         };
-        Ok(Change { driver, from: record.version.clone(), to: previous, pinned: true })
+        Ok(ReleaseChange { driver, from: record.version.clone(), to: previous, pinned: true })
     }
 }
 
-struct Change {
+struct ReleaseChange {
     driver: Driver,
     from: Option<String>,
     to: String,
@@ -145,7 +145,7 @@ struct Change {
     pinned: bool,
 }
 
-impl Change {
+impl ReleaseChange {
     fn line(&self) -> String {
         let name = paint(STRONG, super::plan::name(self.driver));
         format!("{name}  {} → {}\n", self.from.as_deref().unwrap_or("nothing"), self.to)

@@ -35,7 +35,7 @@ impl Version {
     }
 
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        match of_cluster(global).await {
+        match cluster_version(global).await {
             Ok(cluster) => self.show(Some(cluster), screen),
             Err(failure) => {
                 // The version of vdoctl is known even without a cluster.
@@ -72,7 +72,7 @@ impl Version {
 }
 
 /// The operator's image, if it is installed, and the Kubernetes version.
-async fn of_cluster(global: &Global) -> Outcome<(Option<String>, String)> {
+async fn cluster_version(global: &Global) -> Outcome<(Option<String>, String)> {
     let cluster = Cluster::connect(global).await?;
     let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), &cluster.namespace);
     let deployment = deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;

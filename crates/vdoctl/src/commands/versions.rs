@@ -6,7 +6,7 @@ use clap::Args;
 use operator::one_shot;
 use plan::{
     ObjectId,
-    facts::{DriverWorkload, Task, VcenterState},
+    facts::{DriverWorkload, VcenterState, WorkloadRole},
     names,
 };
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::{
     arguments::{Global, OutputFormat},
     cluster::Cluster,
     failure::Outcome,
-    progress::Step,
+    progress::ProgressStep,
     screen::Screen,
     text::{CARE, DIM, GOOD, Table, paint},
 };
@@ -32,10 +32,11 @@ pub(crate) struct Versions {
 impl Versions {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         let cluster = Cluster::connect(global).await?;
-        let step = Step::begin(screen, "Look at the cluster and its vCenters");
+        let step = ProgressStep::begin(screen, "Look at the cluster and its vCenters");
         let within = Duration::from_mins(1);
-        let look = one_shot::look(&cluster.client, &cluster.namespace, BUILD, within);
-        let seen = Box::pin(look).await;
+        let observation =
+            one_shot::observe_once(&cluster.client, &cluster.namespace, BUILD, within);
+        let seen = Box::pin(observation).await;
         let seen = seen.map_err(super::plan::observed)?;
         step.done("");
         if let Some(form) = self.output {
@@ -69,11 +70,11 @@ impl Versions {
 
 fn what(workload: &DriverWorkload) -> String {
     let driver = super::plan::name(workload.driver);
-    match (workload.driver, workload.task) {
+    match (workload.driver, workload.role) {
         (::catalog::Driver::Cpi, _) => driver.to_owned(),
-        (_, Task::Controller) => format!("{driver} controller"),
-        (_, Task::Node) => format!("{driver} on nodes"),
-        (_, Task::Helper) => format!("{driver} helper"),
+        (_, WorkloadRole::Controller) => format!("{driver} controller"),
+        (_, WorkloadRole::Node) => format!("{driver} on nodes"),
+        (_, WorkloadRole::Helper) => format!("{driver} helper"),
     }
 }
 
@@ -82,7 +83,7 @@ fn place(id: &ObjectId, workload: &DriverWorkload) -> String {
     paint(DIM, &format!("{}/{}{origin}", id.namespace, id.name))
 }
 
-fn as_value(seen: &one_shot::Seen) -> serde_json::Value {
+fn as_value(seen: &one_shot::Observation) -> serde_json::Value {
     let vcenters = seen.vcenters.iter().map(|((namespace, name), vcenter)| {
         let (version, build) = match &vcenter.state {
             VcenterState::Verified { version, build, .. } => (Some(version), Some(build)),

@@ -106,7 +106,7 @@ pub(crate) async fn interrupted_without_a_dialogue(stage: &Stage) {
         releases::interrupted_at(stage, line, "Trust this certificate?").await;
         assert_nothing_written(stage, &format!("{line:?}")).await;
     }
-    assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "no password was sent");
+    assert_eq!(stage.vcenter.calls().await.count("Login"), 0, "no password was sent");
 }
 
 /// The user can correct a wrong address, or give up.
@@ -129,12 +129,12 @@ pub(crate) async fn certificate_declined(stage: &Stage) {
     let shown = terminal.shown();
     assert!(shown.contains("SHA-256"), "{shown}");
     assert!(shown.contains(&stage.vcenter.thumbprint_sha256()), "{shown}");
-    assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "nothing was sent so far");
+    assert_eq!(stage.vcenter.calls().await.count("Login"), 0, "nothing was sent so far");
     terminal.types("n\r");
     let (status, shown) = terminal.ends().await;
     assert_eq!(status.code(), Some(1), "{shown}");
     assert!(shown.contains("nothing was changed"), "{shown}");
-    assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "nor was anything later");
+    assert_eq!(stage.vcenter.calls().await.count("Login"), 0, "nor was anything later");
     assert_nothing_written(stage, "it was not trusted").await;
 }
 

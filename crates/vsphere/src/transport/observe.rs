@@ -40,7 +40,7 @@ pub struct CallCounter {
 }
 
 impl CallCounter {
-    pub fn of(&self, method: &str) -> u64 {
+    pub fn count(&self, method: &str) -> u64 {
         self.lock().get(method).copied().unwrap_or_default()
     }
 

@@ -16,7 +16,7 @@ catalogue! {
         why: "The status of an object has a limited size.",
         remedy: ["vdoctl doctor --all   lists all of them"],
     }
-    RIGHTS_MISSING = "VDO-1803" {
+    PERMISSIONS_MISSING = "VDO-1803" {
         title: "VDO lacks permissions in this cluster",
         severity: Error,
         seen: "VDO has no permission to {verb} {resource}{where}; it needs it for {purpose}",

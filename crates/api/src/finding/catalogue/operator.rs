@@ -114,7 +114,7 @@ catalogue! {
             "If it is a driver that you run: vdoctl deploy --driver-namespace {namespace}   allows its namespace, so that VDO can adopt the driver",
         ],
     }
-    REMEDIATION_RIGHT_MISSING = "VDO-1917" {
+    REMEDIATION_PERMISSION_MISSING = "VDO-1917" {
         title: "The operator lacks the permission for an enabled remediation",
         severity: Warning,
         seen: "{field} is Fix, but the operator's service account has no permission to {verb} {resource}",

@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/configuration",
     gives: &[codes::CONFIG_SECRET_MISSING],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "whether the drivers have their configuration", sink);
     for driver in view.drivers() {
         let question = format!("whether the {} has its configuration", driver.name);

@@ -8,10 +8,10 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "drivers/controller_pending",
     gives: &[codes::CONTROLLER_PENDING],
-    run: Run::Cluster(&[Part::Nodes, Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Nodes, Part::Pods], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "whether the controllers of the drivers run", sink);
     for driver in view.drivers() {
         for workload in &driver.workloads {
@@ -25,7 +25,13 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
-fn step(view: &View<'_>, driver: &Driver, workload: &Workload, pod: &Pod, message: &str) -> String {
+fn step(
+    view: &FactsView<'_>,
+    driver: &Driver,
+    workload: &Workload,
+    pod: &Pod,
+    message: &str,
+) -> String {
     let namespace = &driver.namespace;
     let control_plane = view.nodes().filter(|node| node.control_plane).count();
     if message.contains("anti-affinity") && control_plane > 0 {

@@ -13,10 +13,10 @@ pub(super) const CHECK: Check = Check {
         codes::PORT_IN_USE,
         codes::NAME_UNRESOLVED,
     ],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "why the drivers' containers crash", sink);
     for driver in view.drivers() {
         for pod in driver.workloads.iter().flat_map(|workload| &workload.pods) {

@@ -5,10 +5,10 @@ use crate::{checks::prelude::*, facts::Container, messages};
 pub(super) const CHECK: Check = Check {
     name: "drivers/crashes",
     gives: &[codes::POD_CRASHES],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "whether the drivers crash", sink);
     for driver in view.drivers() {
         for pod in driver.workloads.iter().flat_map(|workload| &workload.pods) {
@@ -63,7 +63,7 @@ mod tests {
         });
         let mut facts = healthy();
         crash(&mut facts);
-        let examination = crate::Examination::of(facts);
+        let examination = crate::Examination::run(facts);
         let seen = &examination.report().page("VDO-1604", 0, 1).entries[0].seen;
         assert!(seen.contains("is not running yet"), "{seen}");
     }

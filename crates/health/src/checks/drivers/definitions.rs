@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/definitions",
     gives: &[codes::CRD_MISSING, codes::CSIDRIVER_MISSING],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
     let question = "whether the storage driver's CustomResourceDefinitions exist";
     let Some(Some(driver)) = sink.need(&drivers.storage, cluster_subject, question) else { return };

@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/features",
     gives: &[codes::FEATURES_STALE],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let Some(driver) = view.storage_driver().filter(|driver| driver.upstream) else { return };
     let question = "whether the storage driver's feature switches match its release";
     let Some(features) = sink.need(&driver.features, cluster_subject, question) else { return };

@@ -8,13 +8,13 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "drivers/images",
     gives: &[codes::IMAGE_MOVED, codes::IMAGE_NOT_PULLED],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
 /// The registry that was shut down.
 const GONE: &str = "gcr.io/cloud-provider-vsphere/";
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "whether nodes can pull the drivers' images", sink);
     for driver in view.drivers() {
         for workload in &driver.workloads {

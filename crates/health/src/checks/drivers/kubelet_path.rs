@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/kubelet_path",
     gives: &[codes::KUBELET_PATH_WRONG],
-    run: Run::Cluster(&[Part::Nodes, Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Nodes, Part::Pods], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
     let question = "whether the storage driver uses the right kubelet directory";
     let driver = sink.need(&drivers.storage, cluster_subject, question).and_then(Option::as_ref);

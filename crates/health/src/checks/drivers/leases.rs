@@ -8,20 +8,20 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "drivers/leases",
     gives: &[codes::LEASE_STALE],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
 /// Seconds that a lease may stay expired before it is a fault.
 const GRACE_PERIOD: i64 = 120;
 
 /// Whether the driver was uninstalled, so that no controller needs the lease.
-fn is_gone(view: &View<'_>, driver: &str) -> bool {
+fn is_gone(view: &FactsView<'_>, driver: &str) -> bool {
     let drivers = &view.facts.cluster.drivers;
     let drivers = [("CPI", &drivers.cloud), ("CSI", &drivers.storage)];
     drivers.iter().any(|(name, known)| *name == driver && matches!(known, Known::Known(None)))
 }
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "whether a controller holds each of the drivers' leases";
     let Some(leases) = sink.need(&view.facts.cluster.leases, cluster_subject, question) else {
         return;
@@ -59,9 +59,9 @@ fn check(view: &View<'_>, sink: &mut Sink) {
 /// Whether the lease belongs to this driver. The cloud provider keeps its lease in `kube-system`, wherever
 /// it runs.
 fn holds(driver: &Driver, lease: &Lease) -> bool {
-    let home = lease.namespace == driver.namespace;
+    let same_namespace = lease.namespace == driver.namespace;
     driver.name == lease.driver
-        && (home || driver.name == "CPI" && lease.namespace == "kube-system")
+        && (same_namespace || driver.name == "CPI" && lease.namespace == "kube-system")
 }
 
 #[cfg(test)]

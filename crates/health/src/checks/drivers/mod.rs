@@ -22,7 +22,7 @@ use super::prelude::cluster_subject;
 use crate::{
     check::{Check, Hit, Sink},
     facts::{Driver, Pod},
-    view::View,
+    view::FactsView,
 };
 
 pub(super) const CHECKS: &[&Check] = &[
@@ -51,7 +51,7 @@ fn hit(definition: &'static Definition, driver: &Driver, pod: &Pod) -> Hit {
 }
 
 /// Records a question as unanswered for each driver whose state is unknown.
-fn report_unknown_drivers(view: &View<'_>, question: &str, sink: &mut Sink) {
+fn report_unknown_drivers(view: &FactsView<'_>, question: &str, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
     sink.need(&drivers.cloud, cluster_subject, question);
     sink.need(&drivers.storage, cluster_subject, question);

@@ -8,13 +8,13 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "drivers/pod_security",
     gives: &[codes::POD_REFUSED],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
 /// Texts in messages that reject a pod because it is privileged.
 const SECURITY: [&str; 3] = ["PodSecurity", "security context constraint", "podsecuritypolicy"];
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "whether the cluster admits the drivers' pods", sink);
     for driver in view.drivers() {
         let question = format!("whether the cluster admits the pods of the {}", driver.name);
@@ -101,7 +101,7 @@ mod tests {
         ] {
             let mut facts = healthy();
             facts.storage_driver().workloads[1].refused = Some(message.into());
-            let findings = crate::Examination::of(facts).report().findings();
+            let findings = crate::Examination::run(facts).report().findings();
             let refused = findings.iter().find(|finding| finding.code == "VDO-1613").unwrap();
             assert!(refused.remedy[0].contains(step), "{message}: {:?}", refused.remedy);
         }

@@ -5,13 +5,13 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/provisioner",
     gives: &[codes::TOPOLOGY_UNCONFIGURED],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
 /// Since this release the provisioner passes topology by default.
 const BY_DEFAULT: Version = Version::new(5, 0, 0);
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
     let question = "whether provisioner and storage driver agree on zones";
     let Some(Some(driver)) = sink.need(&drivers.storage, cluster_subject, question) else { return };

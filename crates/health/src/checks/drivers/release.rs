@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/release",
     gives: &[codes::RELEASE_UNSUITABLE],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "whether the drivers' releases fit the cluster", sink);
     for driver in view.drivers() {
         let Some(reason) = &driver.unsuitable else { continue };

@@ -5,13 +5,13 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/rollout",
     gives: &[codes::ROLLOUT_INCOMPLETE],
-    run: Run::Cluster(&[Part::Pods, Part::Nodes], check),
+    run: CheckScope::Cluster(&[Part::Pods, Part::Nodes], check),
 };
 
 /// A rollout that stops making progress changes no object, so the check looks again after this time.
 const ROLLOUT_INTERVAL: i64 = 30;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "whether the drivers' pods are ready", sink);
     for driver in view.drivers() {
         for workload in driver.workloads.iter().filter(|w| w.ready < w.desired) {
@@ -45,7 +45,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
 const NAMED: usize = 3;
 
 /// Names the nodes that evict pods because of memory, disk or pid pressure; DaemonSets have no pods there.
-fn node_pressure(view: &View<'_>, kind: &str) -> String {
+fn node_pressure(view: &FactsView<'_>, kind: &str) -> String {
     if kind != "DaemonSet" {
         return String::new();
     }
@@ -76,14 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_space_is_reported_with_what_it_lacks() {
+    fn a_node_under_pressure_is_reported_with_the_resource() {
         let mut facts = healthy();
         facts.storage_driver().workloads[1].ready -= 1;
         // Between two pods of one node, the DaemonSet looks like a rollout in progress.
         facts.storage_driver().workloads[1].changing = true;
         facts.node("worker-1").pressure = Some("DiskPressure".into());
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1621"]);
-        let examination = crate::Examination::of(facts);
+        let examination = crate::Examination::run(facts);
         let seen = &examination.report().page("VDO-1621", 0, 1).entries[0].seen;
         assert!(seen.contains("worker-1 has DiskPressure"), "{seen}");
     }

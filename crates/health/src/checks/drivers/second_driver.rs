@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/second_driver",
     gives: &[codes::TWO_DRIVERS],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "whether there is a second vSphere driver", sink);
     let own = view.storage_driver().or(view.cloud_driver());
     let own = own.map_or("the managed driver".to_owned(), |driver| {

@@ -5,7 +5,7 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/webhooks",
     gives: &[codes::WEBHOOK_CERTIFICATE, codes::WEBHOOK_UNANSWERED],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(&[Part::Pods], check),
 };
 
 /// Seconds before the expiry of the certificate.
@@ -14,7 +14,7 @@ const WARNING: i64 = 21 * 86_400;
 /// Seconds that the replacement of its pod may take.
 const GRACE_PERIOD: i64 = 60;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "whether the drivers' webhooks work";
     let Some(webhooks) = sink.need(&view.facts.cluster.webhooks, cluster_subject, question) else {
         return;

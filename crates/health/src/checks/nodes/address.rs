@@ -10,10 +10,10 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "nodes/address",
     gives: &[codes::ADDRESS_WRONG, codes::ADDRESS_NONE],
-    run: Run::NodeVm(check),
+    run: CheckScope::NodeVm(check),
 };
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     let Some(cloud) = &view.facts.wanted.cloud else { return };
     if found.vm.power != Power::On || found.vm.tools != Tools::Running {
         return;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_of_ipv6_alone_is_well() {
+    fn an_ipv6_only_cluster_has_no_finding() {
         let mut facts = healthy();
         let cloud = facts.wanted.cloud.as_mut().unwrap();
         (cloud.ipv4, cloud.ipv6) = (false, true);

@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "nodes/block_tracking",
     gives: &[codes::CBT_MIXED],
-    run: Run::Cluster(&[Part::Nodes, Part::Vms], check),
+    run: CheckScope::Cluster(&[Part::Nodes, Part::Vms], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     if view.facts.wanted.storage.is_none() {
         return;
     }
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn all_alike_is_fine_either_way() {
+    fn the_same_setting_on_all_vms_is_fine() {
         let mut facts = healthy();
         facts.inventory().vms.values_mut().for_each(|vm| vm.cbt = Some(true));
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);

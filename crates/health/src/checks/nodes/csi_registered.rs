@@ -5,13 +5,13 @@ use crate::{checks::prelude::*, index};
 pub(super) const CHECK: Check = Check {
     name: "nodes/csi_registered",
     gives: &[codes::CSI_NODE_MISSING, codes::CSI_NODE_STALE, codes::NODE_FOREIGN],
-    run: Run::Node(check),
+    run: CheckScope::Node(check),
 };
 
 /// Seconds that the registration may take.
 const GRACE_PERIOD: i64 = 300;
 
-fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     let Some(driver) = view.storage_driver() else { return };
     let question = format_args!("whether the storage driver is registered on {}", node.name);
     let Some(entry) = sink.need(&node.csi, || node_subject(node), question) else { return };
@@ -37,7 +37,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
 }
 
 /// The reason why the driver's id of a node is out of date.
-fn stale(view: &View<'_>, node: &Node, id: &str) -> Option<String> {
+fn stale(view: &FactsView<'_>, node: &Node, id: &str) -> Option<String> {
     // Releases before 2.5 used the node's name.
     let plain = id == node.name || id.eq_ignore_ascii_case(&node.system_uuid);
     if plain || index::uuids(node).iter().any(|uuid| uuid.eq_ignore_ascii_case(id)) {

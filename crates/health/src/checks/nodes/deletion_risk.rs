@@ -8,13 +8,13 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "nodes/deletion_risk",
     gives: &[codes::NODE_DELETION_RISK],
-    run: Run::Node(check),
+    run: CheckScope::Node(check),
 };
 
 /// Since this release, a failed look-up no longer counts as a deleted VM.
 const CAREFUL: Version = Version::new(1, 26, 0);
 
-fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     let (Some(cloud), Some(driver)) = (&view.facts.wanted.cloud, view.cloud_driver()) else {
         return;
     };
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_is_not_ready_and_out_of_sight_is_in_danger() {
+    fn a_node_that_is_not_ready_and_has_no_visible_vm_risks_deletion() {
         shows_of_vms(&CHECK, &["VDO-1227"], |facts| {
             facts.node("worker-1").ready = false;
             facts.vm("worker-1").datacenter = "DC9".into();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cloud_provider_that_may_not_delete_is_no_danger() {
+    fn a_cloud_provider_that_deletes_no_nodes_is_no_risk() {
         let mut facts = healthy();
         facts.node("worker-1").ready = false;
         facts.vm("worker-1").datacenter = "DC9".into();

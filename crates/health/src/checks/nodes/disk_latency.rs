@@ -2,13 +2,16 @@
 
 use crate::checks::prelude::*;
 
-pub(super) const CHECK: Check =
-    Check { name: "nodes/disk_latency", gives: &[codes::DISK_SLOW], run: Run::NodeVm(check) };
+pub(super) const CHECK: Check = Check {
+    name: "nodes/disk_latency",
+    gives: &[codes::DISK_SLOW],
+    run: CheckScope::NodeVm(check),
+};
 
 /// Milliseconds beyond which etcd loses its leader.
 const LIMIT: u32 = 100;
 
-fn check(_: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(_: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     let Some(latency) = found.vm.disk_latency_ms else { return };
     if node.control_plane && latency > LIMIT {
         sink.raise(Hit::for_vm(codes::DISK_SLOW, node, found).with("latency", latency));
@@ -27,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_worker_is_its_own_affair_and_an_unmeasured_disk_is_not_accused() {
+    fn a_slow_disk_of_a_worker_and_an_unmeasured_disk_are_not_reported() {
         let mut facts = healthy();
         facts.vm("worker-1").disk_latency_ms = Some(140);
         facts.vm("control-1").disk_latency_ms = None;

@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "nodes/disk_uuid",
     gives: &[codes::DISK_UUID_OFF, codes::DISK_UUID_WAITS],
-    run: Run::NodeVm(check),
+    run: CheckScope::NodeVm(check),
 };
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     if view.facts.wanted.storage.is_none() {
         return;
     }

@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "nodes/guest_name",
     gives: &[codes::GUEST_NAME_DIFFERS, codes::GUEST_NAME_SHARED],
-    run: Run::NodeVm(check),
+    run: CheckScope::NodeVm(check),
 };
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     // The cloud provider finds initialised nodes by uuid; VDO's own cloud controller always does.
     let by_uuid = view.cloud_driver().is_some_and(|driver| !driver.upstream);
     if view.facts.wanted.cloud.is_none() || node.provider_id.is_some() || by_uuid {

@@ -2,13 +2,16 @@
 
 use crate::checks::prelude::*;
 
-pub(super) const CHECK: Check =
-    Check { name: "nodes/hardware", gives: &[codes::HARDWARE_TOO_OLD], run: Run::NodeVm(check) };
+pub(super) const CHECK: Check = Check {
+    name: "nodes/hardware",
+    gives: &[codes::HARDWARE_TOO_OLD],
+    run: CheckScope::NodeVm(check),
+};
 
 /// The oldest hardware version the storage driver supports.
 const NEEDED: u32 = 15;
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     if view.facts.wanted.storage.is_some() && found.vm.hardware < NEEDED {
         let hit = Hit::for_vm(codes::HARDWARE_TOO_OLD, node, found);
         sink.raise(hit.with("version", found.vm.hardware).shared("needed", NEEDED));

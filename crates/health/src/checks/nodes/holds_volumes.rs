@@ -7,14 +7,14 @@ use crate::{checks::prelude::*, facts::Power};
 pub(super) const CHECK: Check = Check {
     name: "nodes/holds_volumes",
     gives: &[codes::NODE_HOLDS_VOLUMES],
-    run: Run::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
+    run: CheckScope::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
 };
 
 /// Kubernetes evicts the pods of an unreachable node after five minutes, and detaches its volumes after six
 /// if it can.
 const GRACE_PERIOD: i64 = 360;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "whether volumes are attached to nodes that are down";
     let Some(volumes) = sink.need(&view.facts.storage.volumes, cluster_subject, question) else {
         return;
@@ -77,7 +77,7 @@ mod tests {
     }
 
     fn severities(facts: &Facts) -> Vec<Severity> {
-        let examination = crate::Examination::of(facts.clone());
+        let examination = crate::Examination::run(facts.clone());
         let found = examination.report().all().into_iter();
         found.filter(|f| f.code == "VDO-1225").map(|finding| finding.severity).collect()
     }

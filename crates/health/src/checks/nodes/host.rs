@@ -5,13 +5,13 @@ use crate::{checks::prelude::*, facts::Platform};
 pub(super) const CHECK: Check = Check {
     name: "nodes/host",
     gives: &[codes::HOST_TOO_OLD, codes::HOST_UNUSABLE],
-    run: Run::NodeVm(check),
+    run: CheckScope::NodeVm(check),
 };
 
 /// The minimum for OpenShift upgrades.
 const FOR_OPENSHIFT: Version = Version::new(7, 0, 2);
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
     // A host that the account can see but not read has no version.
     let readable = found.host.filter(|host| host.version != Version::default());

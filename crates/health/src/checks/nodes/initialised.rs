@@ -5,13 +5,13 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "nodes/initialised",
     gives: &[codes::NODE_UNINITIALIZED, codes::KUBELET_NOT_EXTERNAL],
-    run: Run::Node(check),
+    run: CheckScope::Node(check),
 };
 
 /// Seconds that the initialisation may take.
 const GRACE_PERIOD: i64 = 120;
 
-fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     let (Some(_), age) = (&view.facts.wanted.cloud, view.seconds_since(node.created)) else {
         return;
     };

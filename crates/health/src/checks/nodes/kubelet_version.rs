@@ -2,13 +2,16 @@
 
 use crate::checks::prelude::*;
 
-pub(super) const CHECK: Check =
-    Check { name: "nodes/kubelet_version", gives: &[codes::KUBELET_SKEW], run: Run::Node(check) };
+pub(super) const CHECK: Check = Check {
+    name: "nodes/kubelet_version",
+    gives: &[codes::KUBELET_SKEW],
+    run: CheckScope::Node(check),
+};
 
 /// How many minor releases a kubelet may be behind.
 const BEHIND: u32 = 3;
 
-fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     let question = "whether the kubelets' versions fit the API server's version";
     let Some(server) = sink.need(&view.facts.cluster.version, cluster_subject, question) else {
         return;

@@ -3,9 +3,9 @@
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check =
-    Check { name: "nodes/listed", gives: &[], run: Run::Cluster(&[Part::Nodes], check) };
+    Check { name: "nodes/listed", gives: &[], run: CheckScope::Cluster(&[Part::Nodes], check) };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     sink.need(&view.facts.cluster.nodes, cluster_subject, "anything about the nodes");
 }
 

@@ -3,9 +3,9 @@
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check =
-    Check { name: "nodes/multipath", gives: &[codes::MULTIPATH], run: Run::Node(check) };
+    Check { name: "nodes/multipath", gives: &[codes::MULTIPATH], run: CheckScope::Node(check) };
 
-fn check(_: &View<'_>, node: &Node, sink: &mut Sink) {
+fn check(_: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     // VDO runs nothing on the node; the kubelet reports a claimed disk in its warnings.
     let question = format_args!("whether multipathd claims disks on {}", node.name);
     let failures = sink.need(&node.mount_failures, || node_subject(node), question);

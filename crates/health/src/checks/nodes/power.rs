@@ -5,10 +5,10 @@ use crate::{checks::prelude::*, facts::Power};
 pub(super) const CHECK: Check = Check {
     name: "nodes/power",
     gives: &[codes::VM_OFF, codes::VM_INACCESSIBLE],
-    run: Run::NodeVm(check),
+    run: CheckScope::NodeVm(check),
 };
 
-fn check(_: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(_: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     if !found.vm.accessible {
         sink.raise(Hit::for_vm(codes::VM_INACCESSIBLE, node, found));
     }

@@ -5,10 +5,10 @@ use crate::{checks::prelude::*, index};
 pub(super) const CHECK: Check = Check {
     name: "nodes/provider_id",
     gives: &[codes::PROVIDER_ID_FOREIGN, codes::PROVIDER_ID_WRONG],
-    run: Run::Node(check),
+    run: CheckScope::Node(check),
 };
 
-fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     let (Some(id), Some(_)) = (&node.provider_id, &view.facts.wanted.cloud) else { return };
     let Some(uuid) = id.strip_prefix("vsphere://") else {
         // A node outside vSphere may have a foreign id; a node whose VM is in vCenter must not.
@@ -33,7 +33,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     }
 }
 
-fn is_in_vcenter(view: &View<'_>, node: &Node) -> bool {
+fn is_in_vcenter(view: &FactsView<'_>, node: &Node) -> bool {
     index::uuids(node).iter().any(|uuid| !view.index.vms_with_uuid(uuid).is_empty())
 }
 

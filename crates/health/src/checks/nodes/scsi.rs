@@ -5,7 +5,7 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "nodes/scsi",
     gives: &[codes::SCSI_SLOTS, codes::SCSI_KIND],
-    run: Run::NodeVm(check),
+    run: CheckScope::NodeVm(check),
 };
 
 /// Slots of one controller: 64 for paravirtual ones on new hosts, otherwise 15.
@@ -13,7 +13,7 @@ fn places(paravirtual: bool, many: bool) -> u32 {
     if paravirtual && many { 64 } else { 15 }
 }
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     if view.facts.wanted.storage.is_none() {
         return;
     }

@@ -5,10 +5,13 @@ use crate::{
     facts::{Power, Tools},
 };
 
-pub(super) const CHECK: Check =
-    Check { name: "nodes/tools", gives: &[codes::TOOLS_NOT_RUNNING], run: Run::NodeVm(check) };
+pub(super) const CHECK: Check = Check {
+    name: "nodes/tools",
+    gives: &[codes::TOOLS_NOT_RUNNING],
+    run: CheckScope::NodeVm(check),
+};
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     if view.facts.wanted.cloud.is_none() || found.vm.power != Power::On {
         return;
     }

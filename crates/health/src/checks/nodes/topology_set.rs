@@ -2,10 +2,13 @@
 
 use crate::checks::prelude::*;
 
-pub(super) const CHECK: Check =
-    Check { name: "nodes/topology_set", gives: &[codes::TOPOLOGY_NOT_SET], run: Run::Node(check) };
+pub(super) const CHECK: Check = Check {
+    name: "nodes/topology_set",
+    gives: &[codes::TOPOLOGY_NOT_SET],
+    run: CheckScope::Node(check),
+};
 
-fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
     let question = format_args!("whether the storage driver knows the topology of {}", node.name);
     let Some(driver) = sink.need(&drivers.storage, || node_subject(node), question) else {

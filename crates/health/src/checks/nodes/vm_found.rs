@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "nodes/vm_found",
     gives: &[codes::VM_NOT_FOUND, codes::VM_AMBIGUOUS],
-    run: Run::Node(check),
+    run: CheckScope::Node(check),
 };
 
-fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     if node.is_foreign() {
         return;
     }
@@ -23,7 +23,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
             sink.raise(hit.with("uuid", &found[0].vm.bios_uuid));
         }
         NodeVm::Unclear { vcenter, reason } => {
-            let matters = super::super::of_vms().join(", ");
+            let matters = super::super::vm_checks().join(", ");
             let question = format!("anything about the VM of {} ({matters})", node.name);
             let hit = sink.cannot_tell(node_subject(node), &question, reason);
             hit.anchors.extend(vcenter.map(|vcenter| (Anchor::Vcenter, vcenter.name.clone())));

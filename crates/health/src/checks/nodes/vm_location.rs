@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::checks::prelude::*;
 
-pub(super) const CHECK: Check =
-    Check { name: "nodes/vm_location", gives: &[codes::VM_OUT_OF_SIGHT], run: Run::NodeVm(check) };
+pub(super) const CHECK: Check = Check {
+    name: "nodes/vm_location",
+    gives: &[codes::VM_OUT_OF_SIGHT],
+    run: CheckScope::NodeVm(check),
+};
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     let wanted = &view.facts.wanted;
     let cloud =
         wanted.cloud.as_ref().map(|cloud| ("the cloud provider", "cloudProvider", &cloud.vcenters));
@@ -37,7 +40,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
 
 fn hit(
     node: &Node,
-    found: &Found<'_>,
+    found: &FoundVm<'_>,
     place: &str,
     drivers: &str,
     looked: &BTreeSet<String>,

@@ -2,10 +2,13 @@
 
 use crate::checks::prelude::*;
 
-pub(super) const CHECK: Check =
-    Check { name: "nodes/vm_snapshots", gives: &[codes::VM_SNAPSHOTS], run: Run::NodeVm(check) };
+pub(super) const CHECK: Check = Check {
+    name: "nodes/vm_snapshots",
+    gives: &[codes::VM_SNAPSHOTS],
+    run: CheckScope::NodeVm(check),
+};
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     let snapshots = &found.vm.snapshots;
     if view.facts.wanted.storage.is_some() && !snapshots.is_empty() {
         let word = if snapshots.len() == 1 { "the snapshot" } else { "the snapshots" };

@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "nodes/volume_limit",
     gives: &[codes::VOLUME_LIMIT_LOWER, codes::VOLUMES_AT_LIMIT],
-    run: Run::NodeVm(check),
+    run: CheckScope::NodeVm(check),
 };
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
     let question = format_args!("how many volumes {} accepts", node.name);
     let Some(entry) = sink.need(&node.csi, || node_subject(node), question) else { return };

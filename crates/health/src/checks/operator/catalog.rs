@@ -13,10 +13,10 @@ pub(super) const CHECK: Check = Check {
         codes::CATALOG_TOO_NEW,
         codes::CATALOG_TOO_LARGE,
     ],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let subject = || Subject::kubernetes("Catalog", None, "the catalog in use");
     let question = "whether the catalog is trusted and up to date";
     let Some(catalog) = sink.need(&view.facts.operator.catalog, subject, question) else { return };

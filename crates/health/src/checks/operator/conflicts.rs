@@ -5,13 +5,13 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "operator/conflicts",
     gives: &[codes::FOUGHT_OVER],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
 /// Fewer changes per hour are normal repairs.
 const CONFLICT: u32 = 5;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "whether another manager changes objects that VDO manages";
     let conflicts = sink.need(&view.facts.operator.conflicts, cluster_subject, question);
     for conflict in conflicts.into_iter().flatten().filter(|conflict| conflict.times >= CONFLICT) {

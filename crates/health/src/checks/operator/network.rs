@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "operator/network",
     gives: &[codes::NETWORK_MISSING],
-    run: Run::Cluster(&[Part::Nodes], check),
+    run: CheckScope::Cluster(&[Part::Nodes], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "whether the network plugin runs";
     let Some(network) = sink.need(&view.facts.cluster.network, cluster_subject, question) else {
         return;

@@ -4,11 +4,11 @@ use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check = Check {
     name: "operator/permissions",
-    gives: &[codes::RIGHTS_MISSING, codes::REMEDIATION_RIGHT_MISSING],
-    run: Run::Cluster(&[], check),
+    gives: &[codes::PERMISSIONS_MISSING, codes::REMEDIATION_PERMISSION_MISSING],
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "which permissions VDO has in this cluster";
     let Some(reviews) = sink.need(&view.facts.cluster.access, cluster_subject, question) else {
         return;
@@ -23,7 +23,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         let subject = Subject::kubernetes("Right", None, &format!("{} {resource}", review.verb));
         if review.verb == "patch" && review.resource == "csinodes" {
             sink.raise(
-                Hit::new(codes::REMEDIATION_RIGHT_MISSING, subject)
+                Hit::new(codes::REMEDIATION_PERMISSION_MISSING, subject)
                     .with("field", &review.needed_for)
                     .with("verb", &review.verb)
                     .with("resource", resource)
@@ -33,7 +33,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             continue;
         }
         sink.raise(
-            Hit::new(codes::RIGHTS_MISSING, subject)
+            Hit::new(codes::PERMISSIONS_MISSING, subject)
                 .with("verb", &review.verb)
                 .with("resource", resource)
                 .with("where", place)
@@ -49,7 +49,7 @@ mod tests {
     use crate::facts::AccessReview;
 
     #[test]
-    fn a_remediation_without_its_right_is_reported_with_the_command_that_grants_it() {
+    fn a_remediation_without_its_permission_is_reported_with_the_command_that_grants_it() {
         shows(
             &CHECK,
             &["VDO-1917"],
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_that_is_missing_is_reported() {
+    fn a_missing_permission_is_reported() {
         shows(
             &CHECK,
             &["VDO-1803"],

@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "operator/platform",
     gives: &[codes::PLATFORM_DISAGREES],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "whether OpenShift and its cloud provider configuration agree";
     let openshift = sink.need(&view.facts.cluster.openshift, cluster_subject, question);
     let Some(Some(openshift)) = openshift else { return };

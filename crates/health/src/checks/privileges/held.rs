@@ -17,16 +17,16 @@ pub(super) const CHECK: Check = Check {
         codes::PRIVILEGE_READ,
         codes::PRIVILEGE_FILE,
     ],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question = format!("which privileges {} has in {}", vcenter.user, vcenter.address);
         let Some(grants) = sink.need_from_vcenter(&vcenter.grants, vcenter, &question) else {
             continue;
         };
-        let datastores = Datastores::of(view, &grants.entities);
+        let datastores = Datastores::new(view, &grants.entities);
         let mut needed: BTreeMap<EntityKind, Vec<&Requirement>> = BTreeMap::new();
         for entity in &grants.entities {
             let question = format_args!("which privileges {} has on {}", vcenter.user, entity.path);
@@ -88,7 +88,7 @@ struct Datastores<'a> {
 }
 
 impl<'a> Datastores<'a> {
-    fn of(view: &View<'a>, entities: &[Entity]) -> Self {
+    fn new(view: &FactsView<'a>, entities: &[Entity]) -> Self {
         let usable = |entity: &&Entity| {
             let held = entity.privileges.get();
             held.is_some_and(|held| held.contains("Datastore.FileManagement"))
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn file_volumes_want_one_more() {
+    fn file_volumes_need_one_more_privilege() {
         let mut facts = healthy();
         facts.wanted.storage.as_mut().unwrap().file_volumes = true;
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1405"]);
@@ -159,7 +159,7 @@ mod tests {
         let entities = &mut facts.vcenter().grants.get_mut().unwrap().entities;
         let local = entities.iter_mut().find(|e| e.name == "ds-a").unwrap();
         local.privileges.get_mut().unwrap().remove("Datastore.FileManagement");
-        let examination = crate::Examination::of(facts);
+        let examination = crate::Examination::run(facts);
         assert_eq!(examination.report().worst(), Some(Severity::Info));
     }
 

@@ -7,10 +7,10 @@ use crate::{checks::prelude::*, facts::EntityKind, privileges};
 pub(super) const CHECK: Check = Check {
     name: "privileges/superfluous",
     gives: &[codes::PRIVILEGES_SUPERFLUOUS],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question =
             format!("whether {} has more privileges than the drivers need", vcenter.user);

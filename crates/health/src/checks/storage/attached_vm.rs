@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "storage/attached_vm",
     gives: &[codes::DISK_HELD_ELSEWHERE],
-    run: Run::Volume(check),
+    run: CheckScope::Volume(check),
 };
 
-fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, volume: &Volume, sink: &mut Sink) {
     let node = volume.node.as_deref().and_then(|name| view.node(name));
     if let Some(node) = node {
         compare(view, volume, node, sink);
@@ -16,7 +16,7 @@ fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
 }
 
 /// Reports other VMs that hold the disk of a volume attached to `node`.
-pub(super) fn compare(view: &View<'_>, volume: &Volume, node: &Node, sink: &mut Sink) {
+pub(super) fn compare(view: &FactsView<'_>, volume: &Volume, node: &Node, sink: &mut Sink) {
     let holders = view.index.vms_with_volume(&volume.handle);
     if holders.is_empty() || view.index.vms_of(&node.name) == holders {
         return;

@@ -10,13 +10,13 @@ pub(super) const CHECK: Check = Check {
         codes::VOLUME_DISK_LOST,
         codes::DISK_HELD_ELSEWHERE,
     ],
-    run: Run::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
+    run: CheckScope::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
 };
 
 /// Seconds that attaching or detaching may take.
 const GRACE_PERIOD: i64 = 120;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let storage = &view.facts.storage;
     let question = "whether volumes attach and detach in time";
     let Some(attachments) = sink.need(&storage.attachments, cluster_subject, question) else {
@@ -37,14 +37,14 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
-fn stuck(view: &View<'_>, attachment: &Attachment, age: i64, sink: &mut Sink) {
+fn stuck(view: &FactsView<'_>, attachment: &Attachment, age: i64, sink: &mut Sink) {
     let definition = if attachment.detaching && is_forgotten(view, attachment) {
         codes::DETACH_STUCK
     } else {
         codes::ATTACH_FAILS
     };
-    let machine = view.node(&attachment.node).and_then(|node| view.only_vm(node));
-    let vm = machine.map_or("of the node", |found| found.vm.path.as_str());
+    let found = view.node(&attachment.node).and_then(|node| view.only_vm(node));
+    let vm = found.map_or("of the node", |found| found.vm.path.as_str());
     let meaning = messages::explain(&attachment.message);
     let subject = Subject::kubernetes("VolumeAttachment", None, &attachment.name);
     let mut hit = Hit::new(definition, subject)
@@ -59,7 +59,7 @@ fn stuck(view: &View<'_>, attachment: &Attachment, age: i64, sink: &mut Sink) {
         .node(&attachment.node)
         .driver("CSI")
         .at(Anchor::Volume, &attachment.volume);
-    if let Some(found) = machine {
+    if let Some(found) = found {
         hit = hit.vcenter(&found.vcenter.name);
     }
     sink.raise(hit);
@@ -67,15 +67,15 @@ fn stuck(view: &View<'_>, attachment: &Attachment, age: i64, sink: &mut Sink) {
 
 /// Whether vCenter does not know the volume and no VM has its disk. Only then is it safe to remove the
 /// attachment manually.
-fn is_forgotten(view: &View<'_>, attachment: &Attachment) -> bool {
-    let said = attachment.message.contains("not found in QueryVolume");
+fn is_forgotten(view: &FactsView<'_>, attachment: &Attachment) -> bool {
+    let driver_reports_it = attachment.message.contains("not found in QueryVolume");
     let all_seen = view.facts.vcenters.values().all(|vcenter| vcenter.inventory.get().is_some());
     let held = !view.index.vms_with_volume(&attachment.volume).is_empty();
-    (said || view.facts.storage.is_missing(&attachment.volume)) && all_seen && !held
+    (driver_reports_it || view.facts.storage.is_missing(&attachment.volume)) && all_seen && !held
 }
 
 /// Reports a CNS volume whose disk the driver does not find, unless its datastore is unreachable.
-fn disk_lost(view: &View<'_>, attachment: &Attachment, volume: &Volume, sink: &mut Sink) {
+fn disk_lost(view: &FactsView<'_>, attachment: &Attachment, volume: &Volume, sink: &mut Sink) {
     let known = view.facts.storage.cns.get().and_then(|cns| cns.get(&attachment.volume));
     let lost = attachment.message.contains("Failed to retrieve datastore for vol");
     if let Some(known) = known.filter(|known| lost && !known.unreachable) {
@@ -86,7 +86,7 @@ fn disk_lost(view: &View<'_>, attachment: &Attachment, volume: &Volume, sink: &m
 }
 
 /// Reports a volume that cannot attach because another VM has its disk.
-fn held_elsewhere(view: &View<'_>, attachment: &Attachment, volume: &Volume, sink: &mut Sink) {
+fn held_elsewhere(view: &FactsView<'_>, attachment: &Attachment, volume: &Volume, sink: &mut Sink) {
     // `attached_vm` compares volumes that Kubernetes has already attached.
     if volume.node.as_ref() == Some(&attachment.node) {
         return;

@@ -5,13 +5,13 @@ use crate::{checks::prelude::*, facts::Claim, messages};
 pub(super) const CHECK: Check = Check {
     name: "storage/claims",
     gives: &[codes::FILE_SERVICE_MISSING, codes::CLAIM_PENDING],
-    run: Run::Cluster(&[Part::Volumes], check),
+    run: CheckScope::Cluster(&[Part::Volumes], check),
 };
 
 /// Seconds that the creation of a volume may take.
 const GRACE_PERIOD: i64 = 300;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "whether claims wait for a volume";
     let pending = sink.need(&view.facts.storage.pending, cluster_subject, question);
     for claim in pending.into_iter().flatten() {
@@ -42,7 +42,7 @@ fn subject(claim: &Claim) -> Subject {
     Subject::kubernetes("PersistentVolumeClaim", None, &claim.name)
 }
 
-fn file_volume(view: &View<'_>, claim: &Claim, sink: &mut Sink) {
+fn file_volume(view: &FactsView<'_>, claim: &Claim, sink: &mut Sink) {
     let mut served = false;
     for vcenter in view.facts.vcenters.values() {
         let question = format!("whether {} has vSAN file service", vcenter.address);

@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
         codes::CLASS_POLICY_FITS_NOTHING,
         codes::CLASS_PARAMETER_UNKNOWN,
     ],
-    run: Run::Cluster(&[Part::Nodes, Part::Vms], check),
+    run: CheckScope::Cluster(&[Part::Nodes, Part::Vms], check),
 };
 
 /// The driver's parameters, in lower case. Sidecars consume their prefixed parameters.
@@ -26,7 +26,7 @@ const KNOWN: &[&str] = &[
     "diskformat-migrationparam",
 ];
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "whether the StorageClasses are usable";
     let Some(classes) = sink.need(&view.facts.storage.classes, cluster_subject, question) else {
         return;
@@ -60,7 +60,7 @@ fn parameters(class: &StorageClass, sink: &mut Sink) {
     }
 }
 
-fn datastore(view: &View<'_>, class: &StorageClass, url: &str, sink: &mut Sink) {
+fn datastore(view: &FactsView<'_>, class: &StorageClass, url: &str, sink: &mut Sink) {
     let found = view.datastores().find(|(_, _, datastore)| datastore.url == url);
     let Some((vcenter, id, datastore)) = found else {
         let blind = view.facts.vcenters.values().find(|vcenter| vcenter.inventory.get().is_none());
@@ -91,7 +91,7 @@ fn datastore(view: &View<'_>, class: &StorageClass, url: &str, sink: &mut Sink) 
     }
 }
 
-fn storage_policy(view: &View<'_>, class: &StorageClass, name: &str, sink: &mut Sink) {
+fn storage_policy(view: &FactsView<'_>, class: &StorageClass, name: &str, sink: &mut Sink) {
     for vcenter in view.storage_vcenters() {
         let question = format!("whether the policy of StorageClass {} exists", class.name);
         let Some(inventory) = sink.need_from_vcenter(&vcenter.inventory, vcenter, &question) else {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datastore_nobody_has_is_reported_with_the_one_that_was_meant() {
+    fn an_unknown_datastore_is_reported_with_the_nearest_name() {
         let missing_slash = "ds:///vmfs/volumes/65f0c0de-00000001";
         shows(
             &CHECK,
@@ -150,7 +150,7 @@ mod tests {
         );
         let mut facts = healthy();
         set(&mut facts, "datastoreurl", missing_slash);
-        let examination = crate::Examination::of(facts);
+        let examination = crate::Examination::run(facts);
         let seen = &examination.report().page("VDO-1503", 0, 1).entries[0].seen;
         assert!(seen.contains("the URL of shared is"), "{seen}");
     }

@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "storage/cluster_id",
     gives: &[codes::CLUSTER_ID_SHARED, codes::CLUSTER_ID_TWICE, codes::CLUSTER_ID_CHANGED],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let (Some(_), Some(driver)) = (&view.facts.wanted.storage, view.storage_driver()) else {
         return;
     };
@@ -74,7 +74,7 @@ mod tests {
         let mut facts = healthy();
         facts.storage.cluster_id.generated = Some("8e2f".into());
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1513"]);
-        let examination = crate::Examination::of(facts);
+        let examination = crate::Examination::run(facts);
         let finding =
             examination.report().all().into_iter().find(|f| f.code == "VDO-1513").unwrap();
         assert!(finding.remedy[1].contains("delete configmap"), "{finding:#?}");

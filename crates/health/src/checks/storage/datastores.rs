@@ -11,14 +11,14 @@ use api::finding::Definition;
 pub(super) const CHECK: Check = Check {
     name: "storage/datastores",
     gives: &[codes::DATASTORE_DOWN, codes::DATASTORE_FULL, codes::DATASTORE_IN_POD],
-    run: Run::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
+    run: CheckScope::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     if view.facts.wanted.storage.is_none() {
         return;
     }
-    let ours = Ours::of(view);
+    let ours = Ours::new(view);
     for vcenter in view.storage_vcenters() {
         let question = format!("whether the datastores of {} are available", vcenter.address);
         let Some(inventory) = sink.need_from_vcenter(&vcenter.inventory, vcenter, &question) else {
@@ -30,7 +30,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 && let Some(severity) = ours.concern(inventory, id, datastore, &hosts)
             {
                 let lost = lost_with_its_hosts(inventory, id);
-                look(vcenter, datastore, severity, &lost, sink);
+                check_datastore(vcenter, datastore, severity, &lost, sink);
             }
         }
     }
@@ -56,7 +56,7 @@ enum Concern {
 }
 
 impl<'a> Ours<'a> {
-    fn of(view: &View<'a>) -> Self {
+    fn new(view: &FactsView<'a>) -> Self {
         let storage = &view.facts.storage;
         let volumes = storage.cns.get().into_iter().flat_map(BTreeMap::values);
         let mut urls: BTreeSet<&str> = volumes.map(|volume| volume.datastore.as_str()).collect();
@@ -123,7 +123,7 @@ fn may_hold_volumes(vcenter: &Vcenter, datastore: &Datastore) -> bool {
     held.is_none_or(|held| held.contains("Datastore.FileManagement"))
 }
 
-fn look(
+fn check_datastore(
     vcenter: &Vcenter,
     datastore: &Datastore,
     concern: Concern,
@@ -222,13 +222,13 @@ mod tests {
         other(&mut facts, "local", &["host-1"]);
         assert_eq!(codes_of(&CHECK, &facts), [""; 0], "not on the hosts of all nodes");
         other(&mut facts, "iso", &["host-1", "host-2", "host-3", "host-4"]);
-        let worst = crate::Examination::of(facts.clone()).report().worst();
+        let worst = crate::Examination::run(facts.clone()).report().worst();
         assert_eq!(worst, Some(Severity::Info), "there are others to make volumes on");
         let volumes = facts.storage.cns.get_mut().unwrap();
         for volume in volumes.values_mut() {
             volume.datastore = "ds:///vmfs/volumes/local/".into();
         }
-        let worst = crate::Examination::of(facts).report().worst();
+        let worst = crate::Examination::run(facts).report().worst();
         assert_eq!(worst, Some(Severity::Error), "volumes are on it");
     }
 
@@ -253,7 +253,7 @@ mod tests {
             for host in facts.inventory().hosts.values_mut().take(lost) {
                 host.connected = false;
             }
-            let findings = crate::Examination::of(facts).report().findings();
+            let findings = crate::Examination::run(facts).report().findings();
             let down = findings.iter().find(|finding| finding.code == "VDO-1508").unwrap();
             assert_eq!(down.consequence_of.as_deref(), cause, "{lost} hosts");
         }

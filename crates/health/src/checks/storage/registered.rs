@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "storage/registered",
     gives: &[codes::VOLUME_NOT_IN_CNS, codes::VOLUME_UNREACHABLE, codes::METADATA_DOUBLE],
-    run: Run::Volume(check),
+    run: CheckScope::Volume(check),
 };
 
-fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, volume: &Volume, sink: &mut Sink) {
     // `volume_counts` reports once whether the CNS query failed.
     let Some(cns) = view.facts.storage.cns.get() else { return };
     match cns.get(&volume.handle) {
@@ -67,7 +67,7 @@ mod tests {
         }
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1528"]);
         facts.inventory().datastores.get_mut("datastore-1").unwrap().accessible = false;
-        let findings = crate::Examination::of(facts).report().findings();
+        let findings = crate::Examination::run(facts).report().findings();
         let volumes = findings.iter().find(|finding| finding.code == "VDO-1528").unwrap();
         assert_eq!(volumes.consequence_of.as_deref(), Some("VDO-1508"));
         assert!(!findings.iter().any(|finding| finding.code == "VDO-1517"), "no disk is lost");

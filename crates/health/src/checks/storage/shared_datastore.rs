@@ -11,10 +11,10 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "storage/shared_datastore",
     gives: &[codes::NO_SHARED_DATASTORE, codes::ZONE_WITHOUT_DATASTORE],
-    run: Run::Cluster(&[Part::Nodes, Part::Vms], check),
+    run: CheckScope::Cluster(&[Part::Nodes, Part::Vms], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
     for vcenter in view.storage_vcenters() {
         let question = format!("which datastores of {} all nodes share", vcenter.address);
@@ -41,7 +41,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
-fn whole_cluster(view: &View<'_>, vcenter: &Vcenter, inventory: &Inventory, sink: &mut Sink) {
+fn whole_cluster(view: &FactsView<'_>, vcenter: &Vcenter, inventory: &Inventory, sink: &mut Sink) {
     // The mounts of a disconnected host are unknown.
     let hosts = view.hosts_of_nodes(vcenter).into_iter().map(|(_, host)| host);
     let hosts: Vec<&Host> = hosts.filter(|host| host.connected).collect();
@@ -84,7 +84,7 @@ mod tests {
         shows(&CHECK, &["VDO-1501"], fault, blind);
         let mut facts = healthy();
         fault(&mut facts);
-        let examination = crate::Examination::of(facts);
+        let examination = crate::Examination::run(facts);
         let seen = &examination.report().page("VDO-1501", 0, 1).entries[0].seen;
         assert!(seen.contains("shared") && seen.contains("esx-4"), "{seen}");
     }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_of_another_cluster_is_none_of_our_business() {
+    fn a_zone_of_another_cluster_is_ignored() {
         let mut facts = healthy();
         let lonely = Host {
             name: "esx-9.example.com".into(),

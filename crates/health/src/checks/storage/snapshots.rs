@@ -7,10 +7,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "storage/snapshots",
     gives: &[codes::SNAPSHOT_LIMIT, codes::SNAPSHOTS_HINDER_GROWTH, codes::SNAPSHOTS_ORPHANED],
-    run: Run::Cluster(&[Part::Volumes], check),
+    run: CheckScope::Cluster(&[Part::Volumes], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let facts = &view.facts.storage;
     let Some(storage) = &view.facts.wanted.storage else { return };
     let question = "whether the volumes' snapshots have problems";
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_fine() {
+    fn unreadable_snapshots_are_not_called_healthy() {
         let mut facts = healthy();
         facts.storage.snapshots = Known::unknown("VDO cannot list VolumeSnapshotContents");
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);

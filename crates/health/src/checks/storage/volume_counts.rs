@@ -7,14 +7,14 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "storage/volume_counts",
     gives: &[codes::VOLUMES_BEYOND_THRESHOLD, codes::DISKS_ORPHANED, codes::CNS_NEARLY_FULL],
-    run: Run::Cluster(&[Part::Volumes], check),
+    run: CheckScope::Cluster(&[Part::Volumes], check),
 };
 
 /// vCenter's limit for volumes, and the warning threshold.
 const MOST: u32 = 10_000;
 const MANY: u32 = 9_000;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let storage = &view.facts.storage;
     if view.storage_driver().is_none() {
         return;
@@ -24,9 +24,10 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let cns = storage.cns.get();
     if let Some(reason) = storage.cns.reason() {
         // An unreachable vCenter explains the unknown answer.
-        let away = view.storage_vcenters().filter(|vcenter| vcenter.inventory.get().is_none());
-        let away = away.map(|vcenter| (Anchor::Vcenter, vcenter.name.clone()));
-        sink.cannot_tell(cluster_subject(), question, reason).anchors.extend(away);
+        let unreachable =
+            view.storage_vcenters().filter(|vcenter| vcenter.inventory.get().is_none());
+        let unreachable = unreachable.map(|vcenter| (Anchor::Vcenter, vcenter.name.clone()));
+        sink.cannot_tell(cluster_subject(), question, reason).anchors.extend(unreachable);
     }
     if let (Some(volumes), Some(_)) = (volumes, cns) {
         let missing = volumes.keys().filter(|handle| storage.is_missing(handle)).count();
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_that_were_just_made_are_not_missing() {
+    fn new_volumes_are_not_reported_as_missing() {
         let mut facts = healthy();
         facts.storage.list_threshold = 10;
         facts.storage.cns.get_mut().unwrap().clear();

@@ -10,13 +10,13 @@ pub(super) const CHECK: Check = Check {
         codes::ACCOUNT_UNQUALIFIED,
         codes::PASSWORD_EXPIRING,
     ],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
 /// Seconds before the expiry of a password.
 const WARNING: i64 = 14 * 86_400;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let hit = |definition| {
             let (namespace, name) = vcenter.secret.split_once('/').unwrap_or(("", &vcenter.secret));
@@ -109,9 +109,9 @@ mod tests {
     fn a_name_without_its_domain_blocks_nothing_where_there_is_no_storage_driver() {
         let mut facts = healthy();
         facts.vcenter().user = "k8s".into();
-        assert_eq!(crate::Examination::of(facts.clone()).report().blockers().len(), 1);
+        assert_eq!(crate::Examination::run(facts.clone()).report().blockers().len(), 1);
         facts.wanted.storage = None;
-        assert!(crate::Examination::of(facts).report().blockers().is_empty());
+        assert!(crate::Examination::run(facts).report().blockers().is_empty());
     }
 
     #[test]

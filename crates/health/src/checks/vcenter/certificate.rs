@@ -9,7 +9,7 @@ pub(super) const CHECK: Check = Check {
         codes::CERTIFICATE_EXPIRING,
         codes::CERTIFICATE_OUTDATED,
     ],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
 /// Seconds before the expiry of the certificate.
@@ -18,7 +18,7 @@ const WARNING: i64 = 30 * 86_400;
 /// Since this release the storage driver rejects weak certificates.
 const STRICT: Version = Version::new(3, 3, 0);
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question = format!("whether the certificate of {} is valid", vcenter.address);
         let Some(tls) = sink.need_from_vcenter(&vcenter.tls, vcenter, &question) else { continue };
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_nobody_vouches_for_is_reported() {
+    fn an_untrusted_certificate_is_reported() {
         shows(
             &CHECK,
             &["VDO-1302"],

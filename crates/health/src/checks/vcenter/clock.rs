@@ -2,13 +2,16 @@
 
 use crate::checks::prelude::*;
 
-pub(super) const CHECK: Check =
-    Check { name: "vcenter/clock", gives: &[codes::CLOCK_SKEW], run: Run::Cluster(&[], check) };
+pub(super) const CHECK: Check = Check {
+    name: "vcenter/clock",
+    gives: &[codes::CLOCK_SKEW],
+    run: CheckScope::Cluster(&[], check),
+};
 
 /// Tolerated difference in seconds.
 const TOLERANCE: i64 = 60;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question = format!("whether the clock of {} is correct", vcenter.address);
         let Some(ahead) = sink.need_from_vcenter(&vcenter.clock_ahead, vcenter, &question) else {

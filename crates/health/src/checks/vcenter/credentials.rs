@@ -10,10 +10,10 @@ pub(super) const CHECK: Check = Check {
         codes::CREDENTIALS_TRIMMED,
         codes::TLS_UNVERIFIED,
     ],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let secret = vcenter.secret.rsplit('/').next().unwrap_or_default();
         let hit = |definition| super::hit(definition, vcenter).with("secret", secret);
@@ -68,7 +68,7 @@ mod tests {
     fn a_vcenter_whose_certificate_is_not_verified_is_reported_with_its_thumbprint() {
         let mut facts = healthy();
         facts.vcenter().insecure = true;
-        let examination = crate::Examination::of(facts);
+        let examination = crate::Examination::run(facts);
         let findings = examination.report().all();
         let finding = findings.iter().find(|finding| finding.code == "VDO-1008").unwrap();
         assert!(finding.remedy[0].contains("AA:BB:CC:DD"), "{:?}", finding.remedy);

@@ -7,10 +7,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "vcenter/datacenters",
     gives: &[codes::DATACENTER_MISSING],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values().filter(|v| !v.datacenters.is_empty()) {
         let question = format!("whether the datacenters of {} exist", vcenter.address);
         let nothing = BTreeMap::new();

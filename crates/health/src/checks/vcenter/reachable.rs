@@ -5,13 +5,13 @@ use crate::{checks::prelude::*, facts::Reach};
 pub(super) const CHECK: Check = Check {
     name: "vcenter/reachable",
     gives: &[codes::VCENTER_UNREACHABLE],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
 /// Seconds of unreachability before the severity becomes Error.
 const GRACE_PERIOD: i64 = 120;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question = format!("whether {} answers", vcenter.address);
         let reason = match sink.need_from_vcenter(&vcenter.reach, vcenter, question) {

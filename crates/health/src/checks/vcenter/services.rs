@@ -8,10 +8,10 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "vcenter/services",
     gives: &[codes::SERVICE_DOWN],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let wanted = &view.facts.wanted;
     for vcenter in view.facts.vcenters.values() {
         for (service, state) in &vcenter.services {

@@ -5,13 +5,13 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "vcenter/sessions",
     gives: &[codes::SESSIONS_MANY],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
 /// Warn above this number; vCenter has 2000.
 const MANY: u32 = 1000;
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         // Counting other users' sessions needs a privilege that the drivers do not need, so a missing
         // answer is only Info.
@@ -56,7 +56,7 @@ mod tests {
     fn sessions_the_account_cannot_count_are_only_info() {
         let mut facts = healthy();
         facts.vcenter().sessions = Known::unknown("Sessions.TerminateSession is missing");
-        let findings = crate::Examination::of(facts).report().all();
+        let findings = crate::Examination::run(facts).report().all();
         let severities: Vec<Severity> = findings.iter().map(|finding| finding.severity).collect();
         assert_eq!(severities, [Severity::Info], "{findings:#?}");
     }

@@ -7,10 +7,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "vcenter/shared_datastore",
     gives: &[codes::DATASTORE_OF_TWO_VCENTERS],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     if view.facts.vcenters.len() < 2 || view.facts.wanted.storage.is_none() {
         return;
     }

@@ -5,7 +5,7 @@ use crate::{checks::prelude::*, facts::Platform};
 pub(super) const CHECK: Check = Check {
     name: "vcenter/version",
     gives: &[codes::VCENTER_TOO_OLD, codes::VCENTER_TOO_OLD_FOR_FEATURE],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
 /// The oldest vCenter with container volumes.
@@ -17,7 +17,7 @@ const WANTS_7: Version = Version::new(3, 2, 0);
 /// The minimum for OpenShift upgrades.
 pub(crate) const FOR_OPENSHIFT: Version = Version::new(7, 0, 2);
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
     let driver = view.storage_driver().filter(|driver| driver.upstream);
     for vcenter in view.facts.vcenters.values() {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_on_7_0_update_2_are_not_to_be_had() {
+    fn snapshots_are_not_supported_on_7_0_update_2() {
         let mut facts = healthy();
         set(&mut facts, Version::new(7, 0, 2));
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1311"]);

@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "zones/categories",
     gives: &[codes::CATEGORY_MISSING],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let wanted = view.facts.wanted.categories();
     if wanted.is_empty() {
         return;

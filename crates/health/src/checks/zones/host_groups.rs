@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "zones/host_groups",
     gives: &[codes::HOST_GROUP_BROKEN],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question = format!("whether the host groups of {} match their zones", vcenter.address);
         let Some(inventory) = sink.need_from_vcenter(&vcenter.inventory, vcenter, &question) else {

@@ -7,10 +7,10 @@ use crate::{checks::prelude::*, topology};
 pub(super) const CHECK: Check = Check {
     name: "zones/labels",
     gives: &[codes::ZONE_MOVED, codes::ZONE_LABELS_DISAGREE, codes::NODE_WITHOUT_ZONE],
-    run: Run::NodeVm(check),
+    run: CheckScope::NodeVm(check),
 };
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     for (old, new) in [
         ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
         ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -46,7 +46,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
 }
 
 /// Zone and region labels of both drivers, with their tag categories.
-fn labels<'a>(view: &View<'a>) -> Vec<(String, &'a str)> {
+fn labels<'a>(view: &FactsView<'a>) -> Vec<(String, &'a str)> {
     let wanted = &view.facts.wanted;
     let cloud = wanted.cloud.iter();
     let zone = cloud.clone().filter_map(|cloud| cloud.zone.as_deref());
@@ -62,7 +62,7 @@ fn labels<'a>(view: &View<'a>) -> Vec<(String, &'a str)> {
 const CSI_LABEL: &str = "topology.csi.vmware.com/";
 
 /// A host in the labelled zone, as the target to move the VM back.
-fn place(found: &Found<'_>, tags: &crate::facts::Tags, category: &str, zone: &str) -> String {
+fn place(found: &FoundVm<'_>, tags: &crate::facts::Tags, category: &str, zone: &str) -> String {
     let in_zone = |(id, host): &(&String, &crate::facts::Host)| {
         topology::above(tags, id, host, category) == [zone]
     };
@@ -72,7 +72,7 @@ fn place(found: &Found<'_>, tags: &crate::facts::Tags, category: &str, zone: &st
 }
 
 /// Reports a node that the storage driver registered before zones were configured.
-fn without_zone(view: &View<'_>, node: &Node, sink: &mut Sink) {
+fn without_zone(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     let (Some(storage), Some(driver)) = (&view.facts.wanted.storage, view.storage_driver()) else {
         return;
     };

@@ -9,10 +9,10 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "zones/tags",
     gives: &[codes::TAG_MISSING, codes::TAG_DOUBLE, codes::TAG_ON_VM],
-    run: Run::NodeVm(check),
+    run: CheckScope::NodeVm(check),
 };
 
-fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     let categories = view.facts.wanted.categories();
     // `categories` and `nodes/host` report unknown tags and hosts.
     let (Some(tags), Some(host)) = (found.inventory.tags.get(), found.host) else { return };
@@ -43,7 +43,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
 /// managed object id.
 fn further(
     tags: &Tags,
-    found: &Found<'_>,
+    found: &FoundVm<'_>,
     host: &Host,
     category: &str,
     nearest: &str,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_of_other_categories_are_nobodys_business() {
+    fn tags_of_other_categories_are_ignored() {
         let mut facts = healthy();
         let tags = facts.inventory().tags.get_mut().unwrap();
         tags.attached.insert("host-1".into(), vec![tag("owner", "team-7")]);

@@ -5,10 +5,10 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "zones/zone_and_region",
     gives: &[codes::ZONE_HALF],
-    run: Run::Cluster(&[], check),
+    run: CheckScope::Cluster(&[], check),
 };
 
-fn check(view: &View<'_>, sink: &mut Sink) {
+fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "whether both zone and region are configured";
     if sink.need(&view.facts.wanted.read, cluster_subject, question).is_none() {
         return;

@@ -2,7 +2,7 @@
 //! the platform's own vSphere configuration.
 //!
 //! ```text
-//!   sources ─► watched ─► Site ─► facts
+//!   sources ─► watched ─► RelatedObjects ─► facts
 //! ```
 //!
 //! The caches store each object as small as a fact. VDO watches the kinds that not every cluster has only
@@ -36,42 +36,42 @@ pub(crate) const CONFIG_MAPS: [&str; 3] =
     [super::workloads::FEATURES, plan::names::CSI_CLUSTER_ID, openshift::CLOUD_CONFIG];
 
 /// Items by `namespace/name`, or by name alone.
-type Kept<T> = Known<BTreeMap<String, T>>;
+type Items<T> = Known<BTreeMap<String, T>>;
 
 /// The state of the site.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Site {
+pub(crate) struct RelatedObjects {
     /// The CRDs of [`sources::DEFINITIONS`] that exist.
-    pub(crate) definitions: Kept<()>,
+    pub(crate) definitions: Items<()>,
     /// The CSIDriver of the storage driver.
-    pub(crate) csi_driver: Kept<()>,
+    pub(crate) csi_driver: Items<()>,
     /// The storage driver's feature switches.
-    pub(crate) features: Kept<BTreeMap<String, String>>,
+    pub(crate) features: Items<BTreeMap<String, String>>,
     /// The cluster ids that the storage driver generated.
-    pub(crate) cluster_ids: Kept<String>,
+    pub(crate) cluster_ids: Items<String>,
     /// Secrets in the allowed namespaces.
-    pub(crate) secrets: Kept<()>,
+    pub(crate) secrets: Items<()>,
     /// Namespaces that enforce a pod security level.
-    pub(crate) pod_security: Kept<String>,
+    pub(crate) pod_security: Items<String>,
     /// The drivers' webhooks.
-    pub(crate) hooks: Kept<Hook>,
+    pub(crate) hooks: Items<Hook>,
     /// The certificates that the webhooks serve.
-    pub(crate) certificates: Kept<Served>,
+    pub(crate) certificates: Items<Served>,
     /// The pods that answer for the webhooks' Services.
-    pub(crate) answering: Kept<Answering>,
+    pub(crate) answering: Items<Answering>,
     /// Errors of the storage driver about the topology of nodes.
-    pub(crate) topologies: Kept<String>,
+    pub(crate) topologies: Items<String>,
     /// Disks that could not be mounted: the name of the node, and the event with the reason.
-    pub(crate) mounts: Kept<(String, Event)>,
+    pub(crate) mounts: Items<(String, Event)>,
     /// Volumes that pods wait for because another node holds them: the volume, and the pod.
-    pub(crate) contests: Kept<(String, String)>,
+    pub(crate) contests: Items<(String, String)>,
     /// OpenShift's own view of vSphere.
-    pub(crate) infrastructure: Kept<openshift::Infrastructure>,
+    pub(crate) infrastructure: Items<openshift::Infrastructure>,
     /// The cloud provider's configuration that OpenShift writes, or the reason why VDO cannot read it.
-    pub(crate) cloud_config: Kept<Result<openshift::Told, String>>,
+    pub(crate) cloud_config: Items<Result<openshift::CloudConfig, String>>,
 }
 
-impl Site {
+impl RelatedObjects {
     /// The webhooks with their certificates and the pods that answer for them.
     pub(crate) fn webhooks(&self) -> Known<Vec<Webhook>> {
         webhooks::webhooks(self)
@@ -94,28 +94,28 @@ impl Site {
     }
 
     /// The permissions that VDO lacks, according to failed reads.
-    pub(crate) fn rights(&self) -> Vec<AccessReview> {
+    pub(crate) fn missing_permissions(&self) -> Vec<AccessReview> {
         let mut reviews = Vec::new();
         let mut review = |group: &str, resource: &str, purpose: &str, reason: Option<&str>| {
             if reason.is_some_and(|reason| reason.contains("forbidden")) {
                 reviews.push(AccessReview::to_list(group, resource, purpose));
             }
         };
-        let defined = "seeing whether the storage driver's definitions are there";
+        let defined = "checking the storage driver's CRDs and registration";
         let group = "apiextensions.k8s.io";
         review(group, "customresourcedefinitions", defined, self.definitions.reason());
         review("storage.k8s.io", "csidrivers", defined, self.csi_driver.reason());
         let switches = "comparing the storage driver's feature switches";
         review("", "configmaps", switches, self.features.reason());
-        let secrets = "seeing whether the drivers have their configuration";
+        let secrets = "checking the drivers' configuration";
         review("", "secrets", secrets, self.secrets.reason());
-        let pods = "seeing whether the drivers' pods are let in";
+        let pods = "checking the pod security level of the drivers' namespaces";
         review("", "namespaces", pods, self.pod_security.reason());
-        let hooks = "seeing whether the drivers' webhooks are well";
+        let hooks = "checking the drivers' webhooks";
         let group = "admissionregistration.k8s.io";
         review(group, "validatingwebhookconfigurations", hooks, self.hooks.reason());
         review("discovery.k8s.io", "endpointslices", hooks, self.answering.reason());
-        let zones = "telling why the storage driver does not know where a node is";
+        let zones = "reporting why the storage driver does not know the zone of a node";
         review("cns.vmware.com", "csinodetopologies", zones, self.topologies.reason());
         let platform = "comparing OpenShift's view of vSphere with the drivers'";
         review("config.openshift.io", "infrastructures", platform, self.infrastructure.reason());
@@ -123,16 +123,16 @@ impl Site {
     }
 }
 
-/// Applies `make` to a known value.
-pub(crate) fn map<T, R>(known: &Known<T>, make: impl FnOnce(&T) -> R) -> Known<R> {
+/// Applies `change` to a known value.
+pub(crate) fn map<T, R>(known: &Known<T>, change: impl FnOnce(&T) -> R) -> Known<R> {
     match known {
-        Known::Known(value) => Known::Known(make(value)),
+        Known::Known(value) => Known::Known(change(value)),
         Known::Unknown { reason } => Known::unknown(reason),
     }
 }
 
 /// Adds to a known result. If one part is unknown, the whole is unknown.
-fn merge<T>(all: &mut Kept<T>, more: Kept<T>) {
+fn merge<T>(all: &mut Items<T>, more: Items<T>) {
     match (all.get_mut(), more) {
         (Some(all), Known::Known(more)) => all.extend(more),
         (Some(_), Known::Unknown { reason }) => *all = Known::Unknown { reason },

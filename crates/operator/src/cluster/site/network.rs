@@ -46,7 +46,7 @@ pub(crate) struct Plugin {
 
 impl Plugin {
     /// The plugin that a DaemonSet belongs to.
-    pub(crate) fn of(set: &DaemonSet) -> Option<Self> {
+    pub(crate) fn from_daemon_set(set: &DaemonSet) -> Option<Self> {
         let own = set.name_any();
         let (_, name) = PLUGINS.iter().find(|(known, _)| *known == own)?;
         let status = set.status.as_ref()?;
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_node_whose_plugin_is_not_ready_for_long_is_named() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let plugin = Plugin::of(&set(1)).unwrap();
+        let plugin = Plugin::from_daemon_set(&set(1)).unwrap();
         assert_eq!(plugin.selector, "app=antrea");
         let none = std::iter::empty;
         let long =
@@ -132,11 +132,11 @@ mod tests {
         assert_eq!(long.plugin, "Antrea");
         let short = network(&[plugin], &[pod("2026-01-01T11:59:30Z")], none(), now);
         assert_eq!(short.missing_on, [""; 0], "it may still be starting");
-        assert!(!Plugin::of(&set(2)).unwrap().incomplete);
+        assert!(!Plugin::from_daemon_set(&set(2)).unwrap().incomplete);
     }
 
     #[test]
-    fn kubelet_is_believed_when_it_says_that_there_is_no_network() {
+    fn a_node_whose_kubelet_reports_no_network_is_named() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let silent = ("worker-1".to_owned(), "2026-01-01T11:50:00Z".parse().unwrap());
         let network = network::<Pod>(&[], &[], [silent].into_iter(), now);

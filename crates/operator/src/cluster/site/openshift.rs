@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
-use super::{Site, map};
+use super::{RelatedObjects, map};
 use crate::audit::Domain;
 
 /// The ConfigMap with the cloud provider's configuration.
@@ -27,7 +27,7 @@ pub(crate) struct Infrastructure {
 
 /// The cloud provider's configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct CloudConfig {
     vcenters: Vec<String>,
     datacenters: Vec<String>,
 }
@@ -70,7 +70,7 @@ pub(crate) fn infrastructure(object: &DynamicObject) -> Option<Infrastructure> {
 }
 
 /// The cloud provider's configuration, or the reason why VDO cannot read it.
-pub(crate) fn told(map: &ConfigMap) -> Option<Result<Told, String>> {
+pub(crate) fn cloud_config(map: &ConfigMap) -> Option<Result<CloudConfig, String>> {
     if map.namespace().as_deref() != Some(CONFIG_NAMESPACE) {
         return None;
     }
@@ -94,35 +94,35 @@ pub(crate) fn told(map: &ConfigMap) -> Option<Result<Told, String>> {
             (address, datacenters)
         });
         let (vcenters, datacenters): (Vec<String>, Vec<Vec<String>>) = all.unzip();
-        Told { vcenters, datacenters: datacenters.concat() }
+        CloudConfig { vcenters, datacenters: datacenters.concat() }
     });
     Some(read.map_err(|error| {
         format!("ConfigMap {CONFIG_NAMESPACE}/{CLOUD_CONFIG} cannot be read: {error}")
     }))
 }
 
-pub(crate) fn openshift(site: &Site) -> Known<Option<OpenShift>> {
+pub(crate) fn openshift(site: &RelatedObjects) -> Known<Option<OpenShift>> {
     let known = map(&site.infrastructure, |all| all.values().next().cloned());
     let own = match known {
         Known::Unknown { reason } => return Known::Unknown { reason },
         Known::Known(None) => return Known::Known(None),
         Known::Known(Some(own)) => own,
     };
-    let told = match &site.cloud_config {
+    let configured = match &site.cloud_config {
         // A platform that is configured with no vCenter has nothing to compare.
-        _ if own.vcenters.is_empty() => Told::default(),
+        _ if own.vcenters.is_empty() => CloudConfig::default(),
         Known::Unknown { reason } => return Known::unknown(reason),
         Known::Known(all) => match all.values().next() {
             Some(Err(reason)) => return Known::unknown(reason),
-            Some(Ok(told)) => told.clone(),
+            Some(Ok(configured)) => configured.clone(),
             None => return Known::unknown("OpenShift has no cloud-provider-config"),
         },
     };
     Known::Known(Some(OpenShift {
         infrastructure_vcenters: own.vcenters,
-        configured_vcenters: told.vcenters,
+        configured_vcenters: configured.vcenters,
         failure_domain_datacenters: own.datacenters,
-        configured_datacenters: told.datacenters,
+        configured_datacenters: configured.datacenters,
         // OpenShift on vSphere always runs both.
         runs_storage: true,
         runs_cloud: true,
@@ -145,7 +145,7 @@ mod tests {
         infrastructure(&serde_json::from_value(object).unwrap()).unwrap()
     }
 
-    fn site(text: &str) -> Site {
+    fn site(text: &str) -> RelatedObjects {
         let own = own(&json!({
             "vcenters": [{"server": "vc-a", "datacenters": ["DC0"]}],
             "failureDomains": [{
@@ -158,11 +158,11 @@ mod tests {
             "metadata": {"name": CLOUD_CONFIG, "namespace": CONFIG_NAMESPACE},
             "data": {"config": text},
         });
-        let told = told(&serde_json::from_value(map).unwrap()).unwrap();
-        Site {
+        let config = cloud_config(&serde_json::from_value(map).unwrap()).unwrap();
+        RelatedObjects {
             infrastructure: BTreeMap::from([("cluster".to_owned(), own)]).into(),
-            cloud_config: BTreeMap::from([("map".to_owned(), told)]).into(),
-            ..Site::default()
+            cloud_config: BTreeMap::from([("map".to_owned(), config)]).into(),
+            ..RelatedObjects::default()
         }
     }
 
@@ -178,10 +178,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_unknown_and_another_platform_has_nothing_to_say() {
+    fn an_unreadable_configuration_is_unknown_and_another_platform_has_none() {
         assert!(site("vcenter: [").openshift().reason().is_some());
-        let elsewhere = Site { infrastructure: BTreeMap::new().into(), ..Site::default() };
+        let elsewhere =
+            RelatedObjects { infrastructure: BTreeMap::new().into(), ..RelatedObjects::default() };
         assert_eq!(elsewhere.openshift(), Known::Known(None));
-        assert!(Site::default().openshift().reason().is_some());
+        assert!(RelatedObjects::default().openshift().reason().is_some());
     }
 }

@@ -26,8 +26,8 @@ pub(crate) fn content(object: &DynamicObject) -> Option<Content> {
     // The driver's snapshot handle starts with the volume handle.
     let of_handle = known.and_then(|handle| handle.split('+').next());
     let volume = text("/spec/source/volumeHandle").or(of_handle)?;
-    let leaving = object.metadata.deletion_timestamp.is_some();
-    (known.is_some() || !leaving)
+    let terminating = object.metadata.deletion_timestamp.is_some();
+    (known.is_some() || !terminating)
         .then(|| Content { volume: volume.to_owned(), made: known.is_some() })
 }
 

@@ -6,7 +6,7 @@ use health::facts::Event;
 use k8s_openapi::{
     api::{
         admissionregistration::v1::ValidatingWebhookConfiguration,
-        core::v1::{ConfigMap, Event as SeenEvent, Namespace, Secret},
+        core::v1::{ConfigMap, Event as KubeEvent, Namespace, Secret},
         discovery::v1::EndpointSlice,
         storage::v1::CSIDriver,
     },
@@ -20,11 +20,11 @@ use kube::{
 use plan::names;
 
 use super::{
-    openshift::{self, Infrastructure, Told},
+    openshift::{self, CloudConfig, Infrastructure},
     snapshots::{self, Content},
     webhooks::{self, Answering, CertificateSecret, Hook, Served},
 };
-use crate::cluster::{cache::Source, workloads};
+use crate::cluster::{cache::WatchSource, workloads};
 
 /// The CRD for the storage driver's topology of a node.
 pub(crate) const TOPOLOGIES: &str = "csinodetopologies.cns.vmware.com";
@@ -44,7 +44,7 @@ fn only(name: &str) -> Config {
     Config::default().fields(&format!("metadata.name={name}"))
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "what is kept of an object may be nothing")]
+#[expect(clippy::unnecessary_wraps, reason = "the signature of all functions that extract an item")]
 fn there<K>(_: &K) -> Option<()> {
     Some(())
 }
@@ -63,112 +63,116 @@ fn dynamic(
 pub(crate) fn definition(
     client: &Client,
     name: &str,
-) -> Source<Metadata<CustomResourceDefinition>, ()> {
-    Source::of(Api::all(client.clone()), only(name), there)
+) -> WatchSource<Metadata<CustomResourceDefinition>, ()> {
+    WatchSource::new(Api::all(client.clone()), only(name), there)
 }
 
-pub(crate) fn csi_driver(client: &Client) -> Source<Metadata<CSIDriver>, ()> {
-    Source::of(Api::all(client.clone()), only(names::CSI_DRIVER), there)
+pub(crate) fn csi_driver(client: &Client) -> WatchSource<Metadata<CSIDriver>, ()> {
+    WatchSource::new(Api::all(client.clone()), only(names::CSI_DRIVER), there)
 }
 
 /// The feature switches, in any namespace. The cache skips a ConfigMap that is far larger than the driver's.
-pub(crate) fn features(client: &Client) -> Source<ConfigMap, BTreeMap<String, String>> {
+pub(crate) fn features(client: &Client) -> WatchSource<ConfigMap, BTreeMap<String, String>> {
     let keep = |map: &ConfigMap| {
         let data = map.data.clone().unwrap_or_default();
         let bytes: usize = data.iter().map(|(key, value)| key.len() + value.len()).sum();
         (bytes <= LARGEST_SWITCHES).then_some(data)
     };
-    Source::of(Api::all(client.clone()), only(workloads::FEATURES), keep)
+    WatchSource::new(Api::all(client.clone()), only(workloads::FEATURES), keep)
 }
 
 /// The cluster ids that the storage driver generated, in the allowed namespaces only. Elsewhere, anybody
 /// could have written them.
-pub(crate) fn cluster_ids(client: &Client) -> Source<ConfigMap, String> {
+pub(crate) fn cluster_ids(client: &Client) -> WatchSource<ConfigMap, String> {
     let keep = |map: &ConfigMap| {
         let id = map.data.as_ref()?.get("clusterID").filter(|id| !id.is_empty())?;
         crate::allowed_namespaces::has(&map.namespace().unwrap_or_default()).then(|| id.clone())
     };
-    Source::of(Api::all(client.clone()), only(names::CSI_CLUSTER_ID), keep)
+    WatchSource::new(Api::all(client.clone()), only(names::CSI_CLUSTER_ID), keep)
 }
 
-pub(crate) fn secrets(client: &Client, home: &str) -> Source<Metadata<Secret>, ()> {
-    Source::of(Api::namespaced(client.clone(), home), Config::default(), there)
+pub(crate) fn secrets(client: &Client, namespace: &str) -> WatchSource<Metadata<Secret>, ()> {
+    WatchSource::new(Api::namespaced(client.clone(), namespace), Config::default(), there)
 }
 
-pub(crate) fn namespaces(client: &Client) -> Source<Metadata<Namespace>, String> {
+pub(crate) fn namespaces(client: &Client) -> WatchSource<Metadata<Namespace>, String> {
     let keep =
         |namespace: &Metadata<Namespace>| namespace.labels().get(workloads::POD_SECURITY).cloned();
-    Source::of(Api::all(client.clone()), Config::default(), keep)
+    WatchSource::new(Api::all(client.clone()), Config::default(), keep)
 }
 
-pub(crate) fn hooks(client: &Client) -> Source<ValidatingWebhookConfiguration, Hook> {
-    Source::of(Api::all(client.clone()), Config::default(), webhooks::hook)
+pub(crate) fn hooks(client: &Client) -> WatchSource<ValidatingWebhookConfiguration, Hook> {
+    WatchSource::new(Api::all(client.clone()), Config::default(), webhooks::hook)
 }
 
 /// The webhook certificates. VDO keeps nothing else of the Secret in memory.
-pub(crate) fn certificates(client: &Client, home: &str) -> Source<CertificateSecret, Served> {
+pub(crate) fn certificates(
+    client: &Client,
+    namespace: &str,
+) -> WatchSource<CertificateSecret, Served> {
     let config = only(plan::names::WEBHOOK_SECRET);
-    Source::of(Api::namespaced(client.clone(), home), config, webhooks::served)
+    WatchSource::new(Api::namespaced(client.clone(), namespace), config, webhooks::served)
 }
 
-pub(crate) fn answering(client: &Client) -> Source<EndpointSlice, Answering> {
+pub(crate) fn answering(client: &Client) -> WatchSource<EndpointSlice, Answering> {
     let services = webhooks::SERVICES.join(",");
     let config = Config::default().labels(&format!("kubernetes.io/service-name in ({services})"));
-    Source::of(Api::all(client.clone()), config, webhooks::answering)
+    WatchSource::new(Api::all(client.clone()), config, webhooks::answering)
 }
 
 /// The topologies with an error.
-pub(crate) fn topologies(client: &Client) -> Source<DynamicObject, String> {
+pub(crate) fn topologies(client: &Client) -> WatchSource<DynamicObject, String> {
     let keep = |object: &DynamicObject| {
         let error = object.data.pointer("/status/errorMessage")?.as_str()?;
         (!error.is_empty()).then(|| short(error))
     };
     let (group, plural) = ("cns.vmware.com", "csinodetopologies");
     let api = dynamic(client, group, "v1alpha1", "CSINodeTopology", plural);
-    Source::of(api, Config::default(), keep)
+    WatchSource::new(api, Config::default(), keep)
 }
 
 /// The mount failures that name a disk held by multipathd.
-pub(crate) fn mounts(client: &Client) -> Source<SeenEvent, (String, Event)> {
-    let keep = |event: &SeenEvent| {
+pub(crate) fn mounts(client: &Client) -> WatchSource<KubeEvent, (String, Event)> {
+    let keep = |event: &KubeEvent| {
         let message = event.message.as_deref().filter(|text| text.contains("/dev/dm-"))?;
         let node = event.source.as_ref()?.host.clone()?;
         let reason = event.reason.clone().unwrap_or_default();
         Some((node, Event { reason, message: short(message) }))
     };
     let config = Config::default().fields("type=Warning,reason=FailedMount");
-    Source::of(Api::all(client.clone()), config, keep)
+    WatchSource::new(Api::all(client.clone()), config, keep)
 }
 
 /// The volume that a pod waits for because another node holds it, and the pod.
-pub(crate) fn contests(client: &Client) -> Source<SeenEvent, (String, String)> {
+pub(crate) fn contests(client: &Client) -> WatchSource<KubeEvent, (String, String)> {
     let config = Config::default().fields("type=Warning,reason=FailedAttachVolume");
-    Source::of(Api::all(client.clone()), config, contest)
+    WatchSource::new(Api::all(client.clone()), config, contest)
 }
 
-fn contest(event: &SeenEvent) -> Option<(String, String)> {
-    let told = event.message.as_deref()?.strip_prefix("Multi-Attach error for volume \"")?;
-    let (volume, _) = told.split_once('"')?;
+fn contest(event: &KubeEvent) -> Option<(String, String)> {
+    let volume_and_reason =
+        event.message.as_deref()?.strip_prefix("Multi-Attach error for volume \"")?;
+    let (volume, _) = volume_and_reason.split_once('"')?;
     let pod = &event.involved_object;
     let pod = format!("{}/{}", pod.namespace.as_deref()?, pod.name.as_deref()?);
     Some((volume.to_owned(), pod))
 }
 
-pub(crate) fn infrastructure(client: &Client) -> Source<DynamicObject, Infrastructure> {
+pub(crate) fn infrastructure(client: &Client) -> WatchSource<DynamicObject, Infrastructure> {
     let (group, plural) = ("config.openshift.io", "infrastructures");
     let api = dynamic(client, group, "v1", "Infrastructure", plural);
-    Source::of(api, only("cluster"), openshift::infrastructure)
+    WatchSource::new(api, only("cluster"), openshift::infrastructure)
 }
 
-pub(crate) fn cloud_config(client: &Client) -> Source<ConfigMap, Result<Told, String>> {
+pub(crate) fn cloud_config(client: &Client) -> WatchSource<ConfigMap, Result<CloudConfig, String>> {
     let config = only(openshift::CLOUD_CONFIG);
-    Source::of(Api::all(client.clone()), config, openshift::told)
+    WatchSource::new(Api::all(client.clone()), config, openshift::cloud_config)
 }
 
-pub(crate) fn contents(client: &Client) -> Source<DynamicObject, Content> {
+pub(crate) fn contents(client: &Client) -> WatchSource<DynamicObject, Content> {
     let (group, plural) = ("snapshot.storage.k8s.io", "volumesnapshotcontents");
     let api = dynamic(client, group, "v1", "VolumeSnapshotContent", plural);
-    Source::of(api, Config::default(), snapshots::content)
+    WatchSource::new(api, Config::default(), snapshots::content)
 }
 
 /// The beginning of a text.
@@ -184,15 +188,16 @@ mod tests {
 
     #[test]
     fn a_pod_that_waits_for_a_volume_of_another_node_differs_from_other_pending_pods() {
-        let event = |message: &str| -> SeenEvent {
+        let event = |message: &str| -> KubeEvent {
             serde_json::from_value(json!({
                 "metadata": {"name": "e", "namespace": "shop"}, "message": message,
                 "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web-1"},
             }))
             .unwrap()
         };
-        let told = "Multi-Attach error for volume \"pvc-1\" Volume is already used by pod(s) web-0";
-        assert_eq!(contest(&event(told)), Some(("pvc-1".into(), "shop/web-1".into())));
+        let message =
+            "Multi-Attach error for volume \"pvc-1\" Volume is already used by pod(s) web-0";
+        assert_eq!(contest(&event(message)), Some(("pvc-1".into(), "shop/web-1".into())));
         let other = "AttachVolume.Attach failed for volume \"pvc-1\" : rpc error";
         assert_eq!(contest(&event(other)), None);
     }

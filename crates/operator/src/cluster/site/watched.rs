@@ -1,4 +1,4 @@
-//! The site, kept up to date by watches.
+//! The site, cache up to date by watches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,8 +9,8 @@ use std::{
 use health::facts::{AccessReview, Event, Known, Lease};
 use k8s_openapi::{
     api::{
-        coordination::v1::Lease as SeenLease,
-        core::v1::{Event as SeenEvent, Pod},
+        coordination::v1::Lease as KubeLease,
+        core::v1::{Event as KubeEvent, Pod},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
@@ -23,13 +23,13 @@ use tokio::{
 };
 
 use super::{
-    Content, Hook, Kept, Served, Site,
-    openshift::{Infrastructure, Told},
+    Content, Hook, Items, RelatedObjects, Served,
+    openshift::{CloudConfig, Infrastructure},
     sources,
     webhooks::Answering,
 };
 use crate::cluster::{
-    cache::{Cache, Filler, Source},
+    cache::{Cache, Filler, WatchSource},
     crash_logs::CrashLogs,
     events::{self, Warning},
     workloads,
@@ -50,7 +50,7 @@ pub(crate) struct Watched {
     mounts: Cache<(String, Event)>,
     contests: Cache<(String, String)>,
     infrastructure: Cache<Infrastructure>,
-    cloud_config: Cache<Result<Told, String>>,
+    cloud_config: Cache<Result<CloudConfig, String>>,
     leases: Vec<Cache<Lease>>,
     /// Snapshots of volumes.
     pub(crate) contents: Cache<Content>,
@@ -59,26 +59,26 @@ pub(crate) struct Watched {
     /// Warnings in the namespaces of drivers.
     pub(crate) warnings: Follower<Warning>,
     /// The crash logs of containers.
-    pub(crate) words: CrashLogs,
+    pub(crate) crash_logs: CrashLogs,
 }
 
 impl Watched {
     /// The caches, and the watches that fill them. The watches notify `changed` of every change.
     pub(crate) fn new(client: &Client, changed: &Arc<watch::Sender<()>>) -> (Self, Vec<Filler>) {
         let mut fill = Fill { fillers: Vec::new(), changed };
-        let of = |fill: &mut Fill<'_>, name| fill.one(sources::definition(client, name));
-        let defined = sources::DEFINITIONS.map(|name| of(&mut fill, name));
+        let definition = |fill: &mut Fill<'_>, name| fill.one(sources::definition(client, name));
+        let defined = sources::DEFINITIONS.map(|name| definition(&mut fill, name));
         let [zones, snapshots, platform] = defined.clone();
-        let of = |home| fill.one(sources::secrets(client, home));
-        let secrets: Vec<_> = crate::allowed_namespaces::all().map(of).collect();
-        let of = |home| fill.one(sources::certificates(client, home));
-        let certificates: Vec<_> = crate::allowed_namespaces::all().map(of).collect();
+        let secrets = |namespace| fill.one(sources::secrets(client, namespace));
+        let secrets: Vec<_> = crate::allowed_namespaces::all().map(secrets).collect();
+        let certificates = |namespace| fill.one(sources::certificates(client, namespace));
+        let certificates: Vec<_> = crate::allowed_namespaces::all().map(certificates).collect();
         let leases = events::LEASES.map(|(name, _)| fill.one(lease(client, name)));
         let (pods, filler) = Follower::new(client, changed, unready_pods);
         fill.fillers.push(filler);
         let (warnings, filler) = Follower::new(client, changed, warnings);
         fill.fillers.push(filler);
-        let (words, filler) = CrashLogs::new(client, changed);
+        let (crash_logs, filler) = CrashLogs::new(client, changed);
         fill.fillers.push(filler);
         let watched = Self {
             csi_driver: fill.one(sources::csi_driver(client)),
@@ -99,14 +99,14 @@ impl Watched {
             leases: leases.into(),
             pods,
             warnings,
-            words,
+            crash_logs,
         };
         (watched, fill.fillers)
     }
 
     /// The current state of the site.
-    pub(crate) fn site(&self) -> Site {
-        Site {
+    pub(crate) fn site(&self) -> RelatedObjects {
+        RelatedObjects {
             definitions: together(&self.definitions),
             csi_driver: self.csi_driver.read(Clone::clone),
             features: self.features.read(Clone::clone),
@@ -143,7 +143,7 @@ impl Watched {
             && self.contents.is_tried()
             && self.pods.is_tried()
             && self.warnings.is_tried()
-            && self.words.is_read()
+            && self.crash_logs.is_read()
     }
 
     /// Numbers that change whenever the node facts from these caches change.
@@ -152,8 +152,12 @@ impl Watched {
     }
 
     /// The permissions that VDO lacks, according to failed reads.
-    pub(crate) fn rights(&self) -> Vec<AccessReview> {
-        self.site().rights().into_iter().chain(self.words.said().right()).collect()
+    pub(crate) fn missing_permissions(&self) -> Vec<AccessReview> {
+        self.site()
+            .missing_permissions()
+            .into_iter()
+            .chain(self.crash_logs.read_logs().missing_permission())
+            .collect()
     }
 
     /// The drivers' leases, in any namespace.
@@ -162,9 +166,9 @@ impl Watched {
     }
 }
 
-fn together<T: Clone + PartialEq + Send + Sync + 'static>(shelves: &[Cache<T>]) -> Kept<T> {
+fn together<T: Clone + PartialEq + Send + Sync + 'static>(caches: &[Cache<T>]) -> Items<T> {
     let mut all = Known::Known(BTreeMap::new());
-    for cache in shelves {
+    for cache in caches {
         super::merge(&mut all, cache.read(Clone::clone));
     }
     all
@@ -176,32 +180,32 @@ struct Fill<'a> {
 }
 
 impl Fill<'_> {
-    fn one<K, T>(&mut self, source: Source<K, T>) -> Cache<T>
+    fn one<K, T>(&mut self, source: WatchSource<K, T>) -> Cache<T>
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         T: Clone + PartialEq + Send + Sync + 'static,
     {
-        let (kept, filler) = source.watch(self.changed);
+        let (cache, filler) = source.watch(self.changed);
         self.fillers.push(filler);
-        kept
+        cache
     }
 
-    fn while_defined<K, T>(&mut self, source: Source<K, T>, definition: Cache<()>) -> Cache<T>
+    fn while_defined<K, T>(&mut self, source: WatchSource<K, T>, definition: Cache<()>) -> Cache<T>
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         T: Clone + PartialEq + Send + Sync + 'static,
     {
-        let (kept, filler) = source.watch_while(definition, self.changed);
+        let (cache, filler) = source.watch_while(definition, self.changed);
         self.fillers.push(filler);
-        kept
+        cache
     }
 }
 
 /// A lease by name, in any namespace. A renewal is not a change.
-fn lease(client: &Client, name: &str) -> Source<SeenLease, Lease> {
+fn lease(client: &Client, name: &str) -> WatchSource<KubeLease, Lease> {
     let config = Config::default().fields(&format!("metadata.name={name}"));
-    let source = Source::of(Api::all(client.clone()), config, events::lease);
-    source.differing(events::is_taken_up)
+    let source = WatchSource::new(Api::all(client.clone()), config, events::lease);
+    source.differing(events::has_new_holder)
 }
 
 /// A namespace and labels to watch.
@@ -219,14 +223,14 @@ pub(crate) fn selector(selector: Option<&LabelSelector>) -> String {
     labels.join(",")
 }
 
-fn unready_pods(client: &Client, place: &Place) -> Source<Pod, Pod> {
+fn unready_pods(client: &Client, place: &Place) -> WatchSource<Pod, Pod> {
     let config = Config::default().labels(&place.labels).page_size(100);
-    Source::of(Api::namespaced(client.clone(), &place.namespace), config, workloads::unready)
+    WatchSource::new(Api::namespaced(client.clone(), &place.namespace), config, workloads::unready)
 }
 
-fn warnings(client: &Client, place: &Place) -> Source<SeenEvent, Warning> {
+fn warnings(client: &Client, place: &Place) -> WatchSource<KubeEvent, Warning> {
     let config = Config::default().fields("type=Warning");
-    let keep = |event: &SeenEvent| {
+    let keep = |event: &KubeEvent| {
         let warning = events::warning(event)?;
         let workload = ["Pod", "DaemonSet", "Deployment", "ReplicaSet"];
         // `kube-system` also has warnings about workloads that are not the drivers'.
@@ -234,33 +238,33 @@ fn warnings(client: &Client, place: &Place) -> Source<SeenEvent, Warning> {
             !warning.object.starts_with(names::KUBE_SYSTEM) || warning.object.contains("vsphere");
         (ours && workload.contains(&warning.kind.as_str())).then_some(warning)
     };
-    Source::of(Api::namespaced(client.clone(), &place.namespace), config, keep)
+    WatchSource::new(Api::namespaced(client.clone(), &place.namespace), config, keep)
 }
 
 /// Watches only the requested places.
 pub(crate) struct Follower<T> {
     wanted: watch::Sender<BTreeSet<Place>>,
-    shelves: Arc<RwLock<BTreeMap<Place, Cache<T>>>>,
+    caches: Arc<RwLock<BTreeMap<Place, Cache<T>>>>,
 }
 
 impl<T: Clone + PartialEq + Send + Sync + 'static> Follower<T> {
     fn new<K>(
         client: &Client,
         changed: &Arc<watch::Sender<()>>,
-        source: fn(&Client, &Place) -> Source<K, T>,
+        source: fn(&Client, &Place) -> WatchSource<K, T>,
     ) -> (Self, Filler)
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let wanted = watch::Sender::new(BTreeSet::new());
-        let shelves = Arc::new(RwLock::new(BTreeMap::new()));
-        let (target, mut told) = (shelves.clone(), wanted.subscribe());
+        let caches = Arc::new(RwLock::new(BTreeMap::new()));
+        let (target, mut requested) = (caches.clone(), wanted.subscribe());
         let (client, changed) = (client.clone(), changed.clone());
         let filler = async move {
             let mut tasks = JoinSet::new();
             let mut running: BTreeMap<Place, AbortHandle> = BTreeMap::new();
             loop {
-                let places = told.borrow_and_update().clone();
+                let places = requested.borrow_and_update().clone();
                 running.retain(|place, task| {
                     let stays = places.contains(place);
                     if !stays {
@@ -285,12 +289,12 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Follower<T> {
                     .unwrap_or_else(PoisonError::into_inner)
                     .retain(|place, _| !gone(place));
                 while tasks.try_join_next().is_some() {}
-                if told.changed().await.is_err() {
+                if requested.changed().await.is_err() {
                     return;
                 }
             }
         };
-        (Self { wanted, shelves }, Box::pin(filler))
+        (Self { wanted, caches }, Box::pin(filler))
     }
 
     /// Replaces the set of places to watch.
@@ -304,15 +308,15 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Follower<T> {
 
     /// Whether the watch of every place has a view or a reason why it has none.
     fn is_tried(&self) -> bool {
-        let shelves = self.shelves.read().unwrap_or_else(PoisonError::into_inner);
+        let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
         let places = self.wanted.borrow();
-        places.iter().all(|place| shelves.get(place).is_some_and(Cache::is_tried))
+        places.iter().all(|place| caches.get(place).is_some_and(Cache::is_tried))
     }
 
     /// The items seen so far.
     pub(crate) fn seen(&self) -> Vec<T> {
-        let shelves = self.shelves.read().unwrap_or_else(PoisonError::into_inner);
-        let all = shelves
+        let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
+        let all = caches
             .values()
             .map(|cache| cache.read(|items| items.values().cloned().collect::<Vec<T>>()));
         all.filter_map(|known| match known {

@@ -16,7 +16,7 @@ use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use x509_parser::{pem::Pem, prelude::X509Certificate};
 
-use super::{Site, map};
+use super::{RelatedObjects, map};
 
 /// The Services of the drivers' webhooks, upstream's and OpenShift's.
 pub(crate) const SERVICES: [&str; 2] =
@@ -132,11 +132,11 @@ pub(crate) fn answering(slice: &EndpointSlice) -> Option<Answering> {
     })
 }
 
-pub(crate) fn webhooks(site: &Site) -> Known<Vec<Webhook>> {
+pub(crate) fn webhooks(site: &RelatedObjects) -> Known<Vec<Webhook>> {
     map(&site.hooks, |hooks| hooks.iter().map(|(name, hook)| webhook(site, name, hook)).collect())
 }
 
-fn webhook(site: &Site, name: &str, hook: &Hook) -> Webhook {
+fn webhook(site: &RelatedObjects, name: &str, hook: &Hook) -> Webhook {
     let service = format!("{}/{}", hook.namespace, hook.service);
     let slices = |all: &BTreeMap<String, Answering>| -> Vec<Answering> {
         all.values().filter(|slice| slice.service == service).cloned().collect()
@@ -156,7 +156,7 @@ fn webhook(site: &Site, name: &str, hook: &Hook) -> Webhook {
 
 /// The certificate that the webhook serves, if it is in an allowed namespace. Otherwise only the expiry of
 /// the authorities that the API server trusts is known.
-fn certificate(site: &Site, hook: &Hook) -> Known<Certificate> {
+fn certificate(site: &RelatedObjects, hook: &Hook) -> Known<Certificate> {
     let authorities = certificates(&hook.authorities);
     if !crate::allowed_namespaces::has(&hook.namespace) {
         let ends = authorities.iter().filter_map(|pem| ends(&pem.parse_x509().ok()?)).max();
@@ -201,29 +201,29 @@ mod tests {
     use crate::webhook_certificates::Pair;
     use plan::names;
 
-    fn site(home: &str, authority: &str, certificate: &str) -> Site {
+    fn site(namespace: &str, authority: &str, certificate: &str) -> RelatedObjects {
         let hook = Hook {
             service: SERVICES[0].into(),
-            namespace: home.into(),
+            namespace: namespace.into(),
             fails_closed: true,
             created: Timestamp::UNIX_EPOCH,
             authorities: authority.as_bytes().to_vec(),
         };
-        let secret = format!("{home}/{}", plan::names::WEBHOOK_SECRET);
-        Site {
+        let secret = format!("{namespace}/{}", plan::names::WEBHOOK_SECRET);
+        RelatedObjects {
             hooks: BTreeMap::from([("validation".to_owned(), hook)]).into(),
             certificates: BTreeMap::from([(secret, Served(certificate.as_bytes().to_vec()))])
                 .into(),
             answering: BTreeMap::new().into(),
-            ..Site::default()
+            ..RelatedObjects::default()
         }
     }
 
     fn pair() -> Pair {
-        Pair::make("hook.svc", None, Timestamp::now()).unwrap()
+        Pair::issue("hook.svc", None, Timestamp::now()).unwrap()
     }
 
-    fn seen(site: &Site) -> Webhook {
+    fn seen(site: &RelatedObjects) -> Webhook {
         site.webhooks().get().unwrap()[0].clone()
     }
 

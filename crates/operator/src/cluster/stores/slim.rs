@@ -36,11 +36,11 @@ fn is_oversized<K: Resource + Serialize>(object: &K) -> bool {
 
 /// Keeps only the name of a workload that belongs to no driver.
 pub(super) fn slim_daemon_set(set: &mut DaemonSet) {
-    let authors = plan::facts::Make::authors(&set.metadata);
+    let managers = plan::facts::WorkloadOrigin::spec_managers(&set.metadata);
     plain(set);
     let template = set.spec.as_ref().map(|spec| &spec.template);
     if is_relevant("DaemonSet", set, template) && !is_oversized(set) {
-        set.metadata.managed_fields = authors;
+        set.metadata.managed_fields = managers;
     } else if !is_plugin(&set.name_any()) {
         (set.spec, set.status) = (None, None);
         set.metadata.annotations = None;
@@ -49,13 +49,13 @@ pub(super) fn slim_daemon_set(set: &mut DaemonSet) {
 }
 
 pub(super) fn slim_deployment(deployment: &mut Deployment) {
-    let authors = plan::facts::Make::authors(&deployment.metadata);
+    let managers = plan::facts::WorkloadOrigin::spec_managers(&deployment.metadata);
     plain(deployment);
     let template = deployment.spec.as_ref().map(|spec| &spec.template);
     let looks_like_go_vdo = deployment.name_any() == names::PREDECESSOR;
     let relevant = is_relevant("Deployment", deployment, template);
     if (relevant || looks_like_go_vdo) && !is_oversized(deployment) {
-        deployment.metadata.managed_fields = authors;
+        deployment.metadata.managed_fields = managers;
     } else {
         (deployment.spec, deployment.status) = (None, None);
         deployment.metadata.annotations = None;

@@ -79,7 +79,7 @@ impl Stores {
     }
 
     /// The permissions that VDO lacks, according to failed reads.
-    pub(crate) fn rights(&self) -> Known<Vec<AccessReview>> {
+    pub(crate) fn missing_permissions(&self) -> Known<Vec<AccessReview>> {
         let mut reviews = Vec::new();
         let mut review = |group: &str, resource: &str, purpose: &str, known: Known<()>| {
             let refused = known.reason().is_some_and(|reason| reason.contains("forbidden"));
@@ -88,31 +88,32 @@ impl Stores {
             }
         };
         let storage = "storage.k8s.io";
-        let registered = "seeing whether the storage driver is registered on the nodes";
+        let registered = "checking the registration of the storage driver on the nodes";
         review(storage, "csinodes", registered, self.csi_nodes.read(|_| ()));
         review(storage, "storageclasses", "checking StorageClasses", self.classes.read(|_| ()));
         let compared = "comparing volumes with vCenter";
         review("", "persistentvolumes", compared, self.volumes.read(|_| ()));
-        let waiting = "seeing claims that wait";
+        let waiting = "checking pending claims";
         review("", "persistentvolumeclaims", waiting, self.claims.read(|_| ()));
-        let told = "telling why something does not work";
-        review("", "events", told, self.claim_warnings.read(|_| ()));
+        let reasons = "reporting the reasons of failures";
+        review("", "events", reasons, self.claim_warnings.read(|_| ()));
         let leases = site::map(&self.site.leases(), |_| ());
-        review("coordination.k8s.io", "leases", "seeing who leads", leases);
-        let (group, told) = ("rbac.authorization.k8s.io", "telling drivers from lookalikes");
-        review(group, "clusterroles", told, self.roles.read(|_| ()));
-        review(group, "clusterrolebindings", told, self.bindings.read(|_| ()));
+        review("coordination.k8s.io", "leases", "checking the leaders of the drivers", leases);
+        let (group, drivers) =
+            ("rbac.authorization.k8s.io", "distinguishing drivers from lookalikes");
+        review(group, "clusterroles", drivers, self.roles.read(|_| ()));
+        review(group, "clusterrolebindings", drivers, self.bindings.read(|_| ()));
         review("", "nodes", "finding the VMs of nodes", self.nodes.read(|_| ()));
-        let run = "seeing whether the drivers run";
+        let run = "checking the state of the drivers";
         review("", "pods", run, self.pods.read(|_| ()));
         review("apps", "daemonsets", run, self.view(&self.daemon_sets));
         review("apps", "deployments", run, self.view(&self.deployments));
         let read = "reading the configuration of VDO";
         review(api::GROUP, "vdoconfigs", read, self.view(&self.configs));
         review(api::GROUP, "vspherecloudconfigs", read, self.view(&self.vcenters));
-        let stuck = "seeing volumes that are stuck";
+        let stuck = "checking stuck volumes";
         review(storage, "volumeattachments", stuck, self.attachments.read(|_| ()));
-        reviews.extend(self.site.rights());
+        reviews.extend(self.site.missing_permissions());
         Known::Known(reviews)
     }
 }

@@ -20,14 +20,14 @@ use crate::{
 
 /// Selects the VMs of a vCenter that matter: those of nodes, those with the name of a node, and those with
 /// volumes of this cluster.
-pub(super) struct Concern {
+pub(super) struct RelevantVms {
     uuids: HashSet<BiosUuid>,
     names: HashSet<String>,
     handles: HashSet<String>,
 }
 
-impl Concern {
-    pub(super) fn of(facts: &Facts) -> Self {
+impl RelevantVms {
+    pub(super) fn new(facts: &Facts) -> Self {
         let nodes = facts.cluster.nodes.get().into_iter().flat_map(BTreeMap::values);
         let mut concern =
             Self { uuids: HashSet::new(), names: HashSet::new(), handles: HashSet::new() };
@@ -140,7 +140,7 @@ pub(super) fn change_vms(
     sources: &Sources<'_>,
     repaired: &BTreeMap<String, Timestamp>,
 ) {
-    let concern = Concern::of(examination.facts());
+    let concern = RelevantVms::new(examination.facts());
     for at in vms {
         let Some(inventory) = sources.inventory(&at.vcenter) else { continue };
         let reference = vsphere::MoRef::new("VirtualMachine", at.vm.as_str());

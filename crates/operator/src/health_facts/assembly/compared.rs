@@ -20,7 +20,7 @@ use crate::{
 /// The answer of each vCenter, compared once.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
-    of: BTreeMap<String, (Timestamp, Arc<Audit>, Both)>,
+    of: BTreeMap<String, (Timestamp, Arc<Audit>, OnlyInCns)>,
     /// The handles that Kubernetes knows now.
     handles: Known<Handles>,
     mark: u64,
@@ -36,7 +36,7 @@ impl Compared {
                 || Handles::default().into(),
                 |stores| {
                     let handles = |all: &BTreeMap<String, Volume>| {
-                        Handles::of(all.values().map(|volume| volume.handle.as_str()))
+                        Handles::new(all.values().map(|volume| volume.handle.as_str()))
                     };
                     stores.volumes.read(handles)
                 },
@@ -50,17 +50,20 @@ impl Compared {
             let no_snapshots = || Known::Known(BTreeMap::new());
             let snapshots =
                 stores.map_or_else(no_snapshots, |stores| stores.site.contents.read(tally));
-            let both = Both::of(audit, &self.handles, &snapshots);
-            self.of.insert(name.clone(), (audit.at, audit.clone(), both));
+            let only_in_cns = OnlyInCns::compare(audit, &self.handles, &snapshots);
+            self.of.insert(name.clone(), (audit.at, audit.clone(), only_in_cns));
         }
     }
 
     /// Records the results of the comparison.
     pub(super) fn put(&mut self, storage: &mut Storage, expected: &BTreeSet<String>) {
-        for (_, _, both) in self.of.values_mut() {
-            both.forget(&self.handles);
+        for (_, _, only_in_cns) in self.of.values_mut() {
+            only_in_cns.forget(&self.handles);
         }
-        let all = self.of.iter().map(|(name, (_, audit, both))| (name.as_str(), &**audit, both));
+        let all = self
+            .of
+            .iter()
+            .map(|(name, (_, audit, only_in_cns))| (name.as_str(), &**audit, only_in_cns));
         put(storage, expected, all);
     }
 }
@@ -70,7 +73,7 @@ impl Compared {
 struct Handles(HashSet<u64>);
 
 impl Handles {
-    fn of<'a>(handles: impl Iterator<Item = &'a str>) -> Self {
+    fn new<'a>(handles: impl Iterator<Item = &'a str>) -> Self {
         Self(handles.map(digest).collect())
     }
 
@@ -88,16 +91,16 @@ fn digest(text: &str) -> u64 {
 
 /// Volumes and snapshots that only CNS knew at the time of the query.
 #[derive(Clone, Debug, Default)]
-struct Both {
+struct OnlyInCns {
     /// Volume ids.
     orphans: BTreeSet<String>,
     /// The number of snapshots, by volume id.
     snapshots: Known<BTreeMap<String, u32>>,
 }
 
-impl Both {
+impl OnlyInCns {
     /// Compares an answer of CNS with the objects in Kubernetes at that time.
-    fn of(
+    fn compare(
         audit: &Audit,
         handles: &Known<Handles>,
         snapshots: &Known<BTreeMap<String, Snapshots>>,
@@ -133,7 +136,7 @@ impl Both {
 fn put<'a>(
     storage: &mut Storage,
     expected: &BTreeSet<String>,
-    all: impl Iterator<Item = (&'a str, &'a Audit, &'a Both)>,
+    all: impl Iterator<Item = (&'a str, &'a Audit, &'a OnlyInCns)>,
 ) {
     let nobody = "no vCenter was asked for its volumes";
     let mut asked = None;
@@ -144,7 +147,7 @@ fn put<'a>(
     let mut totals = Known::Known(BTreeMap::new());
     let mut made_under = Known::Known(None);
     let mut silent = expected.clone();
-    for (name, audit, both) in all {
+    for (name, audit, only_in_cns) in all {
         silent.remove(name);
         asked = Some(asked.map_or(audit.at, |at: Timestamp| at.min(audit.at)));
         add(&mut cns, &audit.cns, |all, volumes| {
@@ -152,11 +155,11 @@ fn put<'a>(
                 (id.clone(), CnsVolume { vcenter: name.to_owned(), ..volume.clone() })
             }));
         });
-        let unknown = both.orphans.iter().filter_map(|id| audit.disks.get(id));
+        let unknown = only_in_cns.orphans.iter().filter_map(|id| audit.disks.get(id));
         let unknown: Vec<&Disk> = unknown.collect();
         orphans.disks.extend(unknown.iter().map(|d| (d.name.clone(), d.datastore.clone())));
         foreign_volumes.extend(unknown.iter().filter_map(|disk| disk.used_by.as_deref()));
-        add(&mut snapshots, &both.snapshots, |all, more| all.extend(more.clone()));
+        add(&mut snapshots, &only_in_cns.snapshots, |all, more| all.extend(more.clone()));
         add(&mut totals, &audit.total, |all, total| {
             all.insert(name.to_owned(), *total);
         });
@@ -246,20 +249,20 @@ mod tests {
     }
 
     fn handles(all: &[&str]) -> Known<Handles> {
-        Handles::of(all.iter().copied()).into()
+        Handles::new(all.iter().copied()).into()
     }
 
     fn compared(audit: &Audit, then: &[&str], now: &[&str]) -> Storage {
-        let mut both = Both::of(audit, &handles(then), &BTreeMap::new().into());
-        both.forget(&handles(now));
+        let mut only_in_cns = OnlyInCns::compare(audit, &handles(then), &BTreeMap::new().into());
+        only_in_cns.forget(&handles(now));
         let mut storage = Storage::default();
         let expected = BTreeSet::from(["vc".to_owned()]);
-        put(&mut storage, &expected, [("vc", audit, &both)].into_iter());
+        put(&mut storage, &expected, [("vc", audit, &only_in_cns)].into_iter());
         storage
     }
 
     #[test]
-    fn only_what_kubernetes_did_not_know_when_cns_was_asked_is_left_over() {
+    fn only_volumes_unknown_to_kubernetes_at_the_time_of_the_query_are_orphans() {
         let audit = audit(100, &["a", "b"], &[]);
         let storage = compared(&audit, &["a"], &["a"]);
         assert_eq!(storage.orphans.get().unwrap().disks.len(), 1, "b");
@@ -288,10 +291,10 @@ mod tests {
     #[test]
     fn a_vcenter_that_has_not_answered_leaves_everything_unknown() {
         let audit = audit(100, &["a"], &[]);
-        let both = Both::of(&audit, &handles(&["a"]), &BTreeMap::new().into());
+        let only_in_cns = OnlyInCns::compare(&audit, &handles(&["a"]), &BTreeMap::new().into());
         let mut storage = Storage::default();
         let expected = BTreeSet::from(["other".to_owned(), "vc".to_owned()]);
-        put(&mut storage, &expected, [("vc", &audit, &both)].into_iter());
+        put(&mut storage, &expected, [("vc", &audit, &only_in_cns)].into_iter());
         assert!(storage.cns.reason().unwrap().contains("other"));
         assert!(storage.orphans.reason().is_some());
         assert!(storage.cluster_id.also_used_by.reason().is_some());

@@ -16,7 +16,7 @@ use plan::facts::VcenterState;
 use super::{
     super::{
         kubernetes,
-        sources::{ConfiguredVcenter, Settings, Sources},
+        sources::{CollectorSettings, ConfiguredVcenter, Sources},
         vcenter::Described,
     },
     VolumesNow,
@@ -25,14 +25,14 @@ use crate::{
     audit::{Audit, inventory},
     cluster::{
         Stores, crash_logs,
-        nodes::{self, Beside},
+        nodes::{self, NodeDetails},
         releases::Releases,
-        site::{self, Place, Plugin, Site},
+        site::{self, Place, Plugin, RelatedObjects},
         volumes::{self, Attachments, Claimed},
-        workloads::{self, Around, Part},
+        workloads::{self, DriverContext, DriverPart},
     },
     observe::{CREDENTIALS_MISSING, CREDENTIALS_UNUSABLE},
-    vcenters::Wanted,
+    vcenters::ConnectionInputs,
 };
 
 /// The reason of the facts about a vCenter that VDO has not tried to connect to yet.
@@ -42,7 +42,7 @@ const UNTRIED: &str = "it is being connected to";
 pub(super) fn frame(
     sources: &Sources<'_>,
     audits: &BTreeMap<String, Arc<Audit>>,
-    site: &Site,
+    site: &RelatedObjects,
 ) -> Facts {
     let settings = sources.settings;
     let mut frame = Facts {
@@ -68,12 +68,12 @@ pub(super) fn frame(
 }
 
 /// The cluster without nodes, drivers and leases.
-fn cluster(settings: &Settings, stores: &Stores, site: &Site) -> Cluster {
+fn cluster(settings: &CollectorSettings, stores: &Stores, site: &RelatedObjects) -> Cluster {
     Cluster {
         platform: settings.platform,
         version: settings.version.as_ref().and_then(|text| kubernetes::version(text)),
         kubelet_path: kubernetes::kubelet_path(settings.platform, &settings.wanted).into(),
-        access: stores.rights(),
+        access: stores.missing_permissions(),
         webhooks: site.webhooks(),
         openshift: site.openshift(),
         network: network(settings.now, stores),
@@ -98,7 +98,7 @@ fn leave_out_cluster(facts: &mut Facts) {
 }
 
 /// The cluster id in the storage driver's configuration, and the one that the driver generated itself.
-fn cluster_id(settings: &Settings, site: &Site) -> ClusterIds {
+fn cluster_id(settings: &CollectorSettings, site: &RelatedObjects) -> ClusterIds {
     let record = &settings.records.csi;
     let recorded = record.cluster_id.clone().filter(|_| !record.cluster_id_kept_by_driver);
     let made = site.cluster_ids.get().and_then(|all| all.values().next().cloned());
@@ -112,7 +112,7 @@ fn cluster_id(settings: &Settings, site: &Site) -> ClusterIds {
 }
 
 fn plugins<'s>(sets: impl Iterator<Item = &'s Arc<DaemonSet>>) -> Vec<Plugin> {
-    let mut plugins: Vec<Plugin> = sets.filter_map(|set| Plugin::of(set)).collect();
+    let mut plugins: Vec<Plugin> = sets.filter_map(|set| Plugin::from_daemon_set(set)).collect();
     plugins.sort_by(|a, b| a.set.cmp(&b.set));
     plugins
 }
@@ -141,14 +141,14 @@ fn vcenter_now(
     audit: Option<&Audit>,
 ) -> Vcenter {
     let known = sources.vcenters.known(&sources.key(name));
-    let wanted = sources.vcenters.wanted(&sources.key(name));
+    let inputs = sources.vcenters.inputs(&sources.key(name));
     let listed = vcenter.spec.datacenter_names();
     let mut described = Described {
         name: name.to_owned(),
         address: vcenter.spec.vc_ip.0.clone(),
         secret: vcenter.secret.clone(),
-        user: wanted.map(|wanted| wanted.credential.username.clone()).unwrap_or_default(),
-        credentials: credentials(&vcenter.state, wanted),
+        user: inputs.map(|inputs| inputs.credential.username.clone()).unwrap_or_default(),
+        credentials: credentials(&vcenter.state, inputs),
         insecure: vcenter.spec.insecure,
         datacenters: listed.iter().map(|name| (*name).to_owned()).collect(),
         since: vcenter.since,
@@ -177,8 +177,8 @@ fn vcenter_now(
     described.connected(&client, inventory.into(), audit)
 }
 
-fn credentials(state: &VcenterState, wanted: Option<&Wanted>) -> Known<CredentialState> {
-    if let Some(Wanted { credential, .. }) = wanted {
+fn credentials(state: &VcenterState, inputs: Option<&ConnectionInputs>) -> Known<CredentialState> {
+    if let Some(ConnectionInputs { credential, .. }) = inputs {
         let trimmed = credential.trimmed.then(|| credential.key.clone());
         return trimmed
             .map_or(CredentialState::Usable, |key| CredentialState::Trimmed { key })
@@ -198,7 +198,7 @@ fn credentials(state: &VcenterState, wanted: Option<&Wanted>) -> Known<Credentia
 
 /// Watches the pods of the drivers and of incomplete network plugins, and the warnings in the drivers'
 /// namespaces.
-fn follow(stores: &Stores, plugins: Vec<Plugin>, parts: &[Part]) {
+fn follow(stores: &Stores, plugins: Vec<Plugin>, parts: &[DriverPart]) {
     let mut places = workloads::places(parts);
     places.extend(
         plugins
@@ -213,7 +213,11 @@ fn follow(stores: &Stores, plugins: Vec<Plugin>, parts: &[Part]) {
     stores.site.warnings.follow(allowed_namespaces.collect());
 }
 
-pub(super) fn drivers(settings: &Settings, stores: &Stores, site: &Site) -> Drivers {
+pub(super) fn drivers(
+    settings: &CollectorSettings,
+    stores: &Stores,
+    site: &RelatedObjects,
+) -> Drivers {
     let (sets, deployments) = match stores.workloads() {
         Known::Known(workloads) => workloads,
         Known::Unknown { reason } => {
@@ -231,31 +235,31 @@ pub(super) fn drivers(settings: &Settings, stores: &Stores, site: &Site) -> Driv
     let mut pods = crate::cluster::pods::unready(stores);
     pods.extend(stores.site.pods.seen().into_iter().map(Arc::new));
     let warnings = stores.site.warnings.seen();
-    let ended = workloads::of_drivers(&parts, pods.iter().map(AsRef::as_ref));
-    stores.site.words.follow(crash_logs::all_mute(ended));
-    let said = stores.site.words.said();
+    let ended = workloads::unready_pods(&parts, pods.iter().map(AsRef::as_ref));
+    stores.site.crash_logs.follow(crash_logs::all_without_message(ended));
+    let read_logs = stores.site.crash_logs.read_logs();
     let kubernetes = settings.version.get().and_then(|version| version.parse().ok());
-    let around = Around {
+    let context = DriverContext {
         now: settings.now,
         pods: &pods,
         warnings: &warnings,
         changing: &|which| settings.is_changing(which),
         site,
         releases: &Releases { catalog: &settings.catalog, kubernetes },
-        said: &said,
+        crash_logs: &read_logs,
     };
     Drivers {
-        cloud: Known::Known(workloads::driver(Which::Cpi, &parts, &around)),
-        storage: Known::Known(workloads::driver(Which::Csi, &parts, &around)),
+        cloud: Known::Known(workloads::driver(Which::Cpi, &parts, &context)),
+        storage: Known::Known(workloads::driver(Which::Csi, &parts, &context)),
         others: workloads::others(&parts),
     }
 }
 
 pub(super) fn nodes_now(stores: &Stores) -> Known<BTreeMap<String, Node>> {
-    let beside = Beside::of(stores.csi_nodes.read(Clone::clone), &stores.site.site());
+    let details = NodeDetails::new(stores.csi_nodes.read(Clone::clone), &stores.site.site());
     stores.known_nodes(|all| {
         let nodes = all.iter();
-        nodes.map(|(name, node)| (name.clone(), nodes::node(name, node, &beside))).collect()
+        nodes.map(|(name, node)| (name.clone(), nodes::node(name, node, &details))).collect()
     })
 }
 
@@ -295,7 +299,7 @@ pub(super) fn pending_claims(stores: &Stores) -> Known<Vec<Claim>> {
 
 pub(super) fn volumes_now(stores: &Stores) -> VolumesNow {
     let growing = stores.claims.read(|claims| volumes::growing(claims.values()));
-    let attached = stores.attachments.read(Attachments::of);
+    let attached = stores.attachments.read(Attachments::new);
     let unread = attached.as_ref().map(|_| ());
     let attached = attached.ok().unwrap_or_default();
     let joined = stores.volumes.read(|all| volumes::joined(all, attached));

@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::facts::{ClusterId, Told};
+use crate::facts::{ClusterId, RunningConfig};
 
 /// A cluster with a storage driver from upstream's manifest. Its cluster id is the address of a vCenter, as
 /// the Go VDO set it.
 fn upstream() -> World {
     let mut world = World::with_spec(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
-    let home = "vmware-system-csi";
+    let namespace = "vmware-system-csi";
     let parts = [
-        ("Deployment", "vsphere-csi-controller", Task::Controller),
-        ("DaemonSet", "vsphere-csi-node", Task::Node),
+        ("Deployment", "vsphere-csi-controller", WorkloadRole::Controller),
+        ("DaemonSet", "vsphere-csi-node", WorkloadRole::Node),
     ];
-    for (kind, name, task) in parts {
-        theirs(&mut world, kind, home, name, Driver::Csi, task);
+    for (kind, name, role) in parts {
+        theirs(&mut world, kind, namespace, name, Driver::Csi, role);
     }
     for (id, workload) in &mut world.facts.workloads {
         workload.version = Some("3.6.3".into());
@@ -29,12 +29,13 @@ fn upstream() -> World {
 
 /// VDO finds and understands the configuration of both drivers.
 fn settings_are_read(world: &mut World) {
-    world.facts.in_use = InUse { cpi: Some(Ok(Told::default())), csi: Some(Ok(Told::default())) };
+    world.facts.in_use =
+        InUse { cpi: Some(Ok(RunningConfig::default())), csi: Some(Ok(RunningConfig::default())) };
 }
 
 fn adopt(world: &mut World, adoption: &str) {
     let adoption = serde_json::from_value(json!(adoption)).unwrap();
-    world.desired(|config| config.spec.adoption = Some(adoption));
+    world.edit_spec(|config| config.spec.adoption = Some(adoption));
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn a_known_release_is_adopted_with_its_identity_and_then_upgraded() {
 }
 
 #[test]
-fn what_matches_no_known_release_is_never_overwritten() {
+fn a_driver_of_no_known_release_is_never_overwritten() {
     let spoil: [fn(&mut World); 4] = [
         |world| adopt(world, "Never"),
         |world| world.facts.workloads.values_mut().for_each(|w| w.version = Some("0.1.0".into())),
@@ -91,7 +92,7 @@ fn the_cloud_controller_is_not_adopted_into_a_configuration_that_hides_a_vm() {
         "cloudProvider": {"vsphereCloudConfigs": ["vc"]}, "adoption": "Automatic",
     }));
     let name = "vsphere-cloud-controller-manager";
-    theirs(&mut world, "DaemonSet", "kube-system", name, Driver::Cpi, Task::Controller);
+    theirs(&mut world, "DaemonSet", "kube-system", name, Driver::Cpi, WorkloadRole::Controller);
     for workload in world.facts.workloads.values_mut() {
         workload.version = Some("1.34.0".into());
         workload.selector = BTreeMap::from([("name".to_owned(), name.to_owned())]);
@@ -138,7 +139,7 @@ fn no_secret_of_the_cloud_controllers_settings_is_in_the_proposal() {
                   [NSXT]\nuser = \"admin\"\npassword = \"pw-of-nsx\"\nhost = \"nsx.example.com\"\n\
                   vmcAccessToken = \"a-token\"\n";
     let config = driver_config::cpi::CpiConfig::read(theirs).unwrap().config;
-    world.facts.in_use.cpi = Some(Ok(Told { config, unknown: Vec::new() }));
+    world.facts.in_use.cpi = Some(Ok(RunningConfig { config, unknown: Vec::new() }));
     let proposal = world.driver(Driver::Cpi).steps[0].message.clone().unwrap();
     assert!(proposal.contains("nsx.example.com"), "{proposal}");
     for secret in ["pw-of-vcenter", "pw-of-nsx", "a-token"] {
@@ -150,7 +151,7 @@ fn no_secret_of_the_cloud_controllers_settings_is_in_the_proposal() {
 struct Shape {
     what: &'static str,
     driver: Driver,
-    home: &'static str,
+    namespace: &'static str,
     /// Kind, name and pod selector label.
     parts: &'static [(&'static str, &'static str, (&'static str, &'static str))],
     version: &'static str,
@@ -162,7 +163,7 @@ const SHAPES: [Shape; 5] = [
     Shape {
         what: "upstream's chart of the cloud provider",
         driver: Driver::Cpi,
-        home: "kube-system",
+        namespace: "kube-system",
         parts: &[("DaemonSet", "vsphere-cpi", ("app", "vsphere-cpi"))],
         version: "1.34.0",
         settings: "vsphere-cloud-config",
@@ -171,7 +172,7 @@ const SHAPES: [Shape; 5] = [
     Shape {
         what: "Rancher's chart of the cloud provider",
         driver: Driver::Cpi,
-        home: "kube-system",
+        namespace: "kube-system",
         parts: &[(
             "DaemonSet",
             "rancher-vsphere-cpi-cloud-controller-manager",
@@ -184,7 +185,7 @@ const SHAPES: [Shape; 5] = [
     Shape {
         what: "Rancher's chart of the storage driver",
         driver: Driver::Csi,
-        home: "kube-system",
+        namespace: "kube-system",
         parts: &[
             ("Deployment", "vsphere-csi-controller", ("app", "vsphere-csi-controller")),
             ("DaemonSet", "vsphere-csi-node", ("app", "vsphere-csi-node")),
@@ -196,7 +197,7 @@ const SHAPES: [Shape; 5] = [
     Shape {
         what: "a community chart of the storage driver",
         driver: Driver::Csi,
-        home: "vmware-system-csi",
+        namespace: "vmware-system-csi",
         parts: &[
             (
                 "Deployment",
@@ -212,7 +213,7 @@ const SHAPES: [Shape; 5] = [
     Shape {
         what: "the older manifest of the cloud provider",
         driver: Driver::Cpi,
-        home: "kube-system",
+        namespace: "kube-system",
         parts: &[(
             "DaemonSet",
             "vsphere-cloud-controller-manager",
@@ -234,17 +235,17 @@ impl Shape {
         settings_are_read(&mut world);
         for (kind, name, (key, value)) in self.parts {
             let node = self.driver == Driver::Csi && *kind == "DaemonSet";
-            let task = if node { Task::Node } else { Task::Controller };
-            theirs(&mut world, kind, self.home, name, self.driver, task);
+            let role = if node { WorkloadRole::Node } else { WorkloadRole::Controller };
+            theirs(&mut world, kind, self.namespace, name, self.driver, role);
             let id = self.id(kind, name);
             let workload = world.facts.workloads.get_mut(&id).unwrap();
             workload.version = Some(self.version.into());
             workload.selector = BTreeMap::from([((*key).into(), (*value).into())]);
-            workload.make = Make {
+            workload.origin = WorkloadOrigin {
                 settings: Some(self.settings.into()),
-                hands: BTreeSet::from(["helm".to_owned()]),
+                field_managers: BTreeSet::from(["helm".to_owned()]),
                 helm: self.helm.map(str::to_owned),
-                ..Make::default()
+                ..WorkloadOrigin::default()
             };
         }
         world
@@ -254,7 +255,7 @@ impl Shape {
         ObjectId {
             api_version: "apps/v1".into(),
             kind: kind.into(),
-            namespace: self.home.into(),
+            namespace: self.namespace.into(),
             name: name.into(),
         }
     }
@@ -360,15 +361,15 @@ fn go_vdo() -> World {
         ("Deployment", "vmware-system-csi", "vsphere-csi-controller", Driver::Csi),
         ("DaemonSet", "vmware-system-csi", "vsphere-csi-node", Driver::Csi),
     ];
-    for (kind, home, name, driver) in parts {
-        theirs(&mut world, kind, home, name, driver, task(name));
+    for (kind, namespace, name, driver) in parts {
+        theirs(&mut world, kind, namespace, name, driver, role(name));
     }
     for (id, workload) in &mut world.facts.workloads {
         let cloud = workload.driver == Driver::Cpi;
         workload.version = Some(if cloud { "1.34.0" } else { "3.0.4-rc.1" }.into());
         let key = if cloud { "name" } else { "app" };
         workload.selector = BTreeMap::from([(key.to_owned(), id.name.clone())]);
-        workload.make.hands = BTreeSet::from([names::PREDECESSOR_MANAGER.to_owned()]);
+        workload.origin.field_managers = BTreeSet::from([names::PREDECESSOR_MANAGER.to_owned()]);
     }
     world.facts.predecessor.cloud_secret = true;
     settings_are_read(&mut world);
@@ -395,7 +396,7 @@ fn only_certain_drivers_of_the_go_vdo_are_adopted_without_approval() {
         |world| adopt(world, "Propose"),
         |world| {
             for workload in world.facts.workloads.values_mut() {
-                workload.make.hands.insert("kubectl-client-side-apply".into());
+                workload.origin.field_managers.insert("kubectl-client-side-apply".into());
             }
         },
         |world| {
@@ -403,7 +404,7 @@ fn only_certain_drivers_of_the_go_vdo_are_adopted_without_approval() {
             world.facts.cluster_id = Ok(Some(id));
             world.facts.predecessor.cloud_secret = false;
         },
-        |world| world.facts.workloads.values_mut().for_each(|w| w.make.helm = Some("x".into())),
+        |world| world.facts.workloads.values_mut().for_each(|w| w.origin.helm = Some("x".into())),
     ];
     for (number, spoil) in spoil.into_iter().enumerate() {
         let mut world = go_vdo();
@@ -430,13 +431,13 @@ fn the_changes_of_an_adoption_are_listed_before_it_happens_without_passwords() {
     let mut world = upstream();
     for workload in world.facts.workloads.values_mut() {
         let old = ("example.com/csi-attacher:v1".to_owned(), vec!["--timeout=1s".to_owned()]);
-        workload.make.containers = BTreeMap::from([("csi-attacher".to_owned(), old)]);
+        workload.origin.containers = BTreeMap::from([("csi-attacher".to_owned(), old)]);
     }
     let theirs = "[Global]\ncluster-id = \"10.10.10.10\"\n[VirtualCenter \"vc.example.com\"]\n\
                   insecure-flag = \"true\"\nuser = \"them@vsphere.local\"\ndatacenters = \"DC0\"\n";
     let config = driver_config::csi::CsiConfig::read(theirs).unwrap().config;
     let unknown = vec!["`[Global] old-switch`".to_owned()];
-    world.facts.in_use.csi = Some(Ok(Told { config, unknown }));
+    world.facts.in_use.csi = Some(Ok(RunningConfig { config, unknown }));
     let proposal = world.driver(Driver::Csi).steps[0].message.clone().unwrap();
     let expected = [
         "loses --timeout=1s",
@@ -460,7 +461,7 @@ fn set_user(world: &mut World, user: &str) {
          user = \"{user}\"\npassword = \"p\"\nport = \"443\"\ndatacenters = \"DC0\"\n"
     );
     let config = driver_config::csi::CsiConfig::read(&text).unwrap().config;
-    world.facts.in_use.csi = Some(Ok(Told { config, unknown: Vec::new() }));
+    world.facts.in_use.csi = Some(Ok(RunningConfig { config, unknown: Vec::new() }));
 }
 
 #[test]
@@ -481,7 +482,7 @@ fn an_adopted_driver_gets_no_user_that_sees_less_or_may_do_less() {
             |world| world.facts.health.findings.clear(),
         ),
     ];
-    for (number, (doubt, cure)) in doubts.into_iter().enumerate() {
+    for (number, (doubt, fix)) in doubts.into_iter().enumerate() {
         let mut world = upstream();
         set_user(&mut world, "administrator@vsphere.local");
         adopt(&mut world, "Automatic");
@@ -489,7 +490,7 @@ fn an_adopted_driver_gets_no_user_that_sees_less_or_may_do_less() {
         world.settle();
         assert!(!world.done.contains(&SECRET.into()), "case {number}: {:?}", world.done);
         assert_eq!(world.driver(Driver::Csi).next, Next::Blocked, "case {number}");
-        cure(&mut world);
+        fix(&mut world);
         world.settle();
         assert!(world.done.contains(&SECRET.into()), "case {number}: {:?}", world.done);
 

@@ -3,17 +3,21 @@
 use super::*;
 use health::facts::Conflict;
 
-use crate::facts::{PullSecret, Refusal};
+use crate::facts::{ApplyFailure, PullSecret};
 
 #[test]
-fn what_is_applied_is_recorded_before_it_is_applied() {
+fn every_object_is_recorded_before_it_is_applied() {
     let mut world = World::new();
     for _ in 0..100 {
         for plan in world.plan().drivers {
             if let Next::Apply(objects) = &plan.next {
                 let recorded = &world.record(plan.driver).objects;
                 for object in objects {
-                    assert!(recorded.contains(&ObjectId::of(object)), "{}", ObjectId::of(object));
+                    assert!(
+                        recorded.contains(&ObjectId::from_object(object)),
+                        "{}",
+                        ObjectId::from_object(object)
+                    );
                 }
             }
         }
@@ -100,7 +104,7 @@ fn a_release_that_does_not_become_healthy_is_rolled_back_and_not_retried() {
     assert_eq!(world.done, Vec::<String>::new(), "nothing has changed, nothing is tried");
 
     world.broken.clear();
-    world.desired(|_| {});
+    world.edit_spec(|_| {});
     world.settle();
     assert_eq!(running(&world), Some(NEWEST_CSI), "somebody changed the spec");
     assert!(!world.codes().contains(&"VDO-1905".into()));
@@ -143,7 +147,7 @@ fn one_hop_at_a_time() {
 }
 
 #[test]
-fn what_the_successor_lacks_is_pruned_only_from_the_record_and_only_after_it_is_healthy() {
+fn objects_that_the_new_release_lacks_are_pruned_only_if_recorded_and_after_it_is_healthy() {
     let mut world = older("3.6.3");
     let extra = |name: &str| ObjectId {
         api_version: "v1".into(),
@@ -151,7 +155,8 @@ fn what_the_successor_lacks_is_pruned_only_from_the_record_and_only_after_it_is_
         namespace: names::CSI_NAMESPACE.into(),
         name: name.into(),
     };
-    let seen = || Seen { digest: None, settled: true, leaving: false, mark: String::new() };
+    let seen =
+        || AppliedObject { digest: None, settled: true, terminating: false, mark: String::new() };
     world.facts.records.csi.objects.insert(extra("of-the-old-release"));
     world.facts.objects.insert(extra("of-the-old-release"), seen());
     world.facts.objects.insert(extra("not-on-record"), seen());
@@ -172,7 +177,7 @@ fn what_the_successor_lacks_is_pruned_only_from_the_record_and_only_after_it_is_
 #[test]
 fn storage_is_not_upgraded_while_the_cloud_controller_is_being_changed() {
     let mut world = World::new();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.version = Some(api::text::ReleaseVersion("1.33.1".into()));
     });
@@ -180,7 +185,7 @@ fn storage_is_not_upgraded_while_the_cloud_controller_is_being_changed() {
     world.settle();
     world.done.clear();
     world.broken.push("1.34.0".into());
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.cloud_provider.as_mut().unwrap().version = None;
         config.spec.storage_provider.as_mut().unwrap().version = None;
     });
@@ -194,7 +199,7 @@ fn storage_is_not_upgraded_while_the_cloud_controller_is_being_changed() {
 fn with_the_manual_policy_an_upgrade_waits_for_approval() {
     let latest = "3.8.0";
     let mut world = older("3.6.3");
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
         let upgrades = json!({"policy": "Manual"});
         config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
@@ -209,13 +214,13 @@ fn with_the_manual_policy_an_upgrade_waits_for_approval() {
 }
 
 #[test]
-fn a_change_of_mind_on_the_way_back_is_decided_from_what_ran_before() {
+fn a_spec_change_during_a_rollback_starts_from_the_previous_release() {
     let mut world = older("3.6.3");
     let record = &mut world.facts.records.csi;
     record.healthy = false;
     let rejected = json!({"version": "3.7.3", "why": "it crashed", "generation": 0});
     record.rejected = Some(serde_json::from_value(rejected).unwrap());
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
         let upgrades = json!({"policy": "Manual"});
         config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
@@ -229,7 +234,7 @@ fn a_change_of_mind_on_the_way_back_is_decided_from_what_ran_before() {
 #[test]
 fn an_upgrade_waits_for_its_window_and_a_repair_does_not() {
     let mut world = older("3.6.3");
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
         let upgrades = json!({"window": {"start": "22:00", "duration": "2h"}});
         config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
@@ -257,7 +262,7 @@ fn an_older_release_than_the_one_that_runs_is_refused() {
 }
 
 #[test]
-fn a_release_nobody_knows_is_refused_and_what_runs_stays() {
+fn an_unknown_release_is_refused_and_the_running_one_stays() {
     let mut world = World::installed();
     pin(&mut world, "9.9.9");
     world.settle();
@@ -277,12 +282,12 @@ fn the_cloud_controller_follows_the_kubernetes_minor() {
 }
 
 #[test]
-fn what_the_api_server_refused_is_shown() {
+fn an_object_that_the_api_server_rejects_is_reported() {
     let mut world = World::new();
     world.step();
     let text = "the API server refused ServiceAccount x: quota".to_owned();
     for firm in [false, true] {
-        let refusal = Refusal { text: text.clone(), firm };
+        let refusal = ApplyFailure { text: text.clone(), firm };
         world.facts.refused.insert(Driver::Cpi, refusal);
         let steps = world.driver(Driver::Cpi).steps;
         let shown = |message: &String| message.contains("quota");
@@ -332,7 +337,7 @@ fn secrets_to_pull_with_are_copied_to_where_the_drivers_are() {
     };
     world.facts.pull_secrets.insert("registry".into(), secret);
     let images = json!({"pullSecrets": ["registry"]});
-    world.desired(|config| config.spec.images = serde_json::from_value(images).unwrap());
+    world.edit_spec(|config| config.spec.images = serde_json::from_value(images).unwrap());
     let mut allowed_namespaces = Vec::new();
     loop {
         for driver in world.plan().drivers {
@@ -360,7 +365,7 @@ fn the_nsx_settings_reach_the_cloud_controller() {
             "classes": [{"name": "public", "ipPoolId": "pool-2"}],
         },
     });
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.nsx = Some(serde_json::from_value(nsx).unwrap());
     });
@@ -369,7 +374,7 @@ fn the_nsx_settings_reach_the_cloud_controller() {
         text = world.rendered();
         assert!(world.step(), "it is never rendered");
     }
-    let told = [
+    let expected = [
         "nsx.example.com",
         "secretName: nsx",
         "/infra/tier-1s/k8s",
@@ -380,8 +385,8 @@ fn the_nsx_settings_reach_the_cloud_controller() {
         "pool-2",
     ];
     let text = text.replace("\\\"", "");
-    for told in told {
-        assert!(text.contains(told), "{told} is missing in {text}");
+    for line in expected {
+        assert!(text.contains(line), "{line} is missing in {text}");
     }
 }
 
@@ -389,14 +394,14 @@ fn the_nsx_settings_reach_the_cloud_controller() {
 fn storage_classes_come_last_and_stay_when_they_are_no_longer_asked_for() {
     let mut world = World::new();
     let classes = json!([{"name": "fast", "storagePolicy": "Gold", "default": true}]);
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.storage_classes = serde_json::from_value(classes).unwrap();
     });
     world.settle();
     let place = |what: &str| world.done.iter().position(|done| done == what).unwrap();
     assert!(place("apply StorageClass fast") > place("apply DaemonSet vsphere-csi-node"));
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().storage_classes.clear();
     });
     world.settle();
@@ -407,7 +412,7 @@ fn storage_classes_come_last_and_stay_when_they_are_no_longer_asked_for() {
 #[test]
 fn a_snapshot_class_is_created_last_and_stays() {
     let mut world = World::new();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.snapshots = serde_json::from_value(json!({"installController": true})).unwrap();
     });

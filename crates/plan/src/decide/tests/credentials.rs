@@ -46,14 +46,14 @@ fn troubles() -> Vec<Trouble> {
         }),
         ("a datacenter that is not there", |world| {
             world.vcenter().spec.datacenters = serde_json::from_value(json!(["none"])).unwrap();
-            world.vcenter().state = away(false);
+            world.vcenter().state = unreachable_vcenter(false);
         }),
         ("a vCenter that disconnects right after the login", |world| {
-            world.vcenter().state = away(true);
+            world.vcenter().state = unreachable_vcenter(true);
         }),
         ("zones that no node has", |world| {
             world.facts.health.findings = vec![api::finding::codes::TAG_MISSING.found().build()];
-            world.desired(|config| {
+            world.edit_spec(|config| {
                 let topology = json!({"zone": "z", "region": "r"});
                 config.spec.cloud_provider.as_mut().unwrap().topology =
                     serde_json::from_value(topology).unwrap();
@@ -68,7 +68,7 @@ fn troubles() -> Vec<Trouble> {
             pin(world, "3.6.3");
         }),
         ("a new VDO that renders otherwise, and a window that is shut", |world| {
-            world.desired(|config| {
+            world.edit_spec(|config| {
                 let window = r#"{"window": {"start": "22:00", "duration": "2h"}}"#;
                 config.spec.upgrades = Some(serde_json::from_str(window).unwrap());
             });
@@ -80,7 +80,7 @@ fn troubles() -> Vec<Trouble> {
         }),
         ("a change of the spec that waits for a dead node", |world| {
             world.facts.cluster.nodes[1].vm = NodeVm::Missing;
-            world.desired(|config| {
+            world.edit_spec(|config| {
                 let storage = config.spec.storage_provider.as_mut().unwrap();
                 storage.cluster_distribution = Some("another".into());
                 let cloud = config.spec.cloud_provider.as_mut().unwrap();
@@ -116,14 +116,14 @@ fn a_new_password_reaches_both_drivers_whatever_holds_up_everything_else() {
 #[test]
 fn each_vcenters_password_travels_by_itself() {
     let troubles: [fn(&mut VcenterConnection); 3] = [
-        |other| other.state = away(true),
+        |other| other.state = unreachable_vcenter(true),
         |other| {
-            other.state = away(false);
+            other.state = unreachable_vcenter(false);
             other.accepted = false;
         },
         // The state that an operator sees right after its start.
         |other| {
-            (other.state, other.credentials) = (away(true), None);
+            (other.state, other.credentials) = (unreachable_vcenter(true), None);
             (other.credentials_version, other.accepted) = (String::new(), false);
         },
     ];
@@ -158,7 +158,7 @@ fn each_vcenters_password_travels_by_itself() {
 }
 
 #[test]
-fn what_a_new_password_changes_is_the_password_alone() {
+fn a_new_password_changes_only_the_password() {
     let mut world = World::installed();
     let before: Vec<_> = BOTH.map(|driver| world.record(driver).clone()).into();
     let text = |world: &World, driver| {
@@ -193,7 +193,7 @@ fn a_password_that_vcenter_has_not_accepted_goes_nowhere() {
     let mut world = World::installed();
     world.rotate("vc", NEW);
     world.vcenter().accepted = false;
-    world.vcenter().state = away(false);
+    world.vcenter().state = unreachable_vcenter(false);
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
 }
@@ -220,7 +220,7 @@ fn a_paused_vdo_changes_nothing_and_reports_the_password_that_waits() {
 fn a_secret_that_is_not_understood_is_reported_and_not_overwritten_with_half_of_it() {
     let mut world = with_two();
     let other = world.facts.vcenters.get_mut("other").unwrap();
-    (other.state, other.accepted) = (away(true), false);
+    (other.state, other.accepted) = (unreachable_vcenter(true), false);
     let secret = world.facts.driver_secrets.get_mut(&Driver::Csi).unwrap();
     secret.data.insert("csi-vsphere.conf".into(), "[Global\nbroken".into());
     world.rotate("vc", NEW);
@@ -342,7 +342,7 @@ fn a_vsphere_cloud_config_with_another_name_gets_its_password_through() {
 #[test]
 fn drivers_that_vdo_does_not_manage_get_nothing() {
     let mut world = World::installed();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let observe = Some(api::vdo_config::Mode::Observe);
         config.spec.cloud_provider.as_mut().unwrap().mode = observe;
         config.spec.storage_provider.as_mut().unwrap().mode = observe;

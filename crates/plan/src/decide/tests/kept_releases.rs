@@ -54,7 +54,7 @@ fn a_driver_is_repaired_when_no_catalog_lists_its_release_any_more() {
         assert!(!world.codes().contains(&"VDO-1006".into()), "{:?}", world.codes());
         // An unreachable vCenter does not change that.
         world.done.clear();
-        world.vcenter().state = away(true);
+        world.vcenter().state = unreachable_vcenter(true);
         world.facts.objects.retain(|id, _| !GONE(id));
         world.settle();
         assert_eq!(world.done, ["apply Deployment vsphere-csi-controller"]);

@@ -17,7 +17,7 @@ fn applied(world: &World) -> Vec<&String> {
 #[test]
 fn a_driver_whose_record_is_lost_is_recorded_again_and_not_touched() {
     let mut world = older("3.6.3");
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
         config.spec.upgrades = serde_json::from_value(json!({"policy": "Manual"})).unwrap();
     });
@@ -52,8 +52,8 @@ fn an_adopted_driver_whose_record_is_lost_keeps_its_names_and_is_not_doubled() {
     world.settle();
     for (id, workload) in &mut world.facts.workloads {
         match id.name.as_str() {
-            "ctrl" => workload.task = Task::Controller,
-            "agent" => workload.task = Task::Node,
+            "ctrl" => workload.role = WorkloadRole::Controller,
+            "agent" => workload.role = WorkloadRole::Node,
             _ => {}
         }
     }
@@ -67,7 +67,7 @@ fn an_adopted_driver_whose_record_is_lost_keeps_its_names_and_is_not_doubled() {
 }
 
 #[test]
-fn without_its_cluster_id_a_lost_record_is_not_made_up() {
+fn a_lost_record_is_not_restored_without_its_cluster_id() {
     let mut world = World::installed();
     lose(&mut world);
     for unknown in [Ok(None), Err("Secret x is in use and cannot be read".to_owned())] {
@@ -109,7 +109,7 @@ fn a_record_that_cannot_be_read_is_named_and_nothing_of_its_driver_is_touched() 
     assert!(finding.seen.as_deref().unwrap().contains("gibberish"), "{finding:?}");
     // The other driver can need the objects of this one, so VDO does not delete them either.
     let removed = json!({"mode": "Removed"});
-    world.desired(|config| config.spec.cloud_provider = serde_json::from_value(removed).unwrap());
+    world.edit_spec(|config| config.spec.cloud_provider = serde_json::from_value(removed).unwrap());
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
 }
@@ -119,7 +119,7 @@ fn a_driver_whose_record_is_lost_is_not_called_removed_while_it_runs() {
     for deletion_outcome in [false, true] {
         let mut world = World::installed();
         world.facts.records = Records::default();
-        world.desired(|config| {
+        world.edit_spec(|config| {
             config.spec.deletion_policy = Some(api::vdo_config::DeletionPolicy::Remove);
             config.spec.storage_provider.as_mut().unwrap().mode =
                 (!deletion_outcome).then_some(api::vdo_config::Mode::Removed);

@@ -33,7 +33,7 @@ fn a_node_of_another_cloud_is_left_out_where_there_is_no_doubt() {
         ("not every vCenter answered", |world| {
             world.facts.cluster.nodes[1].vm = NodeVm::Unknown("down".into());
         }),
-        ("a vCenter is not verified", |world| world.vcenter().state = away(true)),
+        ("a vCenter is not verified", |world| world.vcenter().state = unreachable_vcenter(true)),
         ("no node has a VM: VDO looks in the wrong place", |world| {
             for node in &mut world.facts.cluster.nodes {
                 node.vm = NodeVm::Missing;
@@ -43,13 +43,13 @@ fn a_node_of_another_cloud_is_left_out_where_there_is_no_doubt() {
             world.facts.attached.push(("pv-1".into(), "node-2".into()));
         }),
         ("somebody says that it is one of ours", |world| {
-            world.facts.cluster.nodes[1].said = Some("true".into());
+            world.facts.cluster.nodes[1].vsphere_label = Some("true".into());
         }),
         ("its provider id says nothing", |world| {
             world.facts.cluster.nodes[1].provider_id = K3S.into();
         }),
         ("the driver is only observed", |world| {
-            world.desired(|config| {
+            world.edit_spec(|config| {
                 let storage = config.spec.storage_provider.as_mut().unwrap();
                 storage.mode = serde_json::from_value(json!("Observe")).unwrap();
             });
@@ -67,9 +67,9 @@ fn a_node_of_another_cloud_is_left_out_where_there_is_no_doubt() {
 fn a_label_of_a_node_is_removed_only_by_its_writer() {
     let mut world = World::installed();
     let node = &mut world.facts.cluster.nodes[1];
-    (node.said, node.labelled_foreign) = (Some("false".into()), true);
+    (node.vsphere_label, node.labelled_foreign) = (Some("false".into()), true);
     assert_eq!(words(&world), [], "an admin decided so");
-    world.facts.cluster.nodes[1].left_out = true;
+    world.facts.cluster.nodes[1].excluded_by_vdo = true;
     assert_eq!(words(&world), [("node-2".to_owned(), false)]);
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     assert_eq!(words(&world), []);
@@ -99,7 +99,7 @@ fn the_upstream_cloud_controller_is_not_installed_next_to_one_that_initialised_t
     assert!(blocked(&world));
     let step = world.driver(Driver::Cpi).steps.remove(0);
     assert!(step.message.unwrap().contains(K3S));
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.node_deletion = Some(api::vdo_config::NodeDeletion::Never);
     });

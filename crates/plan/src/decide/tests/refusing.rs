@@ -60,7 +60,7 @@ fn a_record_restored_from_another_cluster_brings_no_identity_that_is_in_use_ther
     world.facts.foreign_volumes = Ok(vec!["shop/orders".into()]);
     assert_eq!(storage_plan(&world).next, Next::Blocked);
     // VDO cannot query CNS yet.
-    let verified = std::mem::replace(&mut world.vcenter().state, away(true));
+    let verified = std::mem::replace(&mut world.vcenter().state, unreachable_vcenter(true));
     world.facts.foreign_volumes = Err("vc is not connected".into());
     assert_eq!(storage_plan(&world).next, Next::Wait);
     world.vcenter().state = verified;
@@ -134,7 +134,7 @@ fn a_configuration_in_use_that_cannot_be_read_is_not_overwritten() {
 
 #[test]
 fn unproven_credentials_never_reach_a_rendered_object() {
-    let states = [VcenterState::Untried, away(true), away(false)];
+    let states = [VcenterState::Untried, unreachable_vcenter(true), unreachable_vcenter(false)];
     for state in states {
         let mut world = World::installed();
         // A Secret with another password that is not verified yet.
@@ -215,7 +215,7 @@ fn trust_in_a_vcenter_reaches_the_drivers() {
 }
 
 fn roll(world: &mut World) {
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let topology = json!({"zone": "k8s-zone", "region": "k8s-region"});
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.topology = Some(serde_json::from_value(topology).unwrap());
@@ -329,7 +329,7 @@ fn a_vcenter_is_not_taken_from_storage_while_a_volume_is_attached_there() {
     world.facts.vcenters.insert("far".into(), vcenter("far.example.com", "theirs"));
     world.facts.cluster.nodes[1].vm = found_by("vmware-system-vdo/far");
     let named = |world: &mut World, names: &[&str]| {
-        world.desired(|config| {
+        world.edit_spec(|config| {
             let storage = config.spec.storage_provider.as_mut().unwrap();
             storage.vsphere_cloud_config = None;
             storage.vsphere_cloud_configs = serde_json::from_value(json!(names)).unwrap();
@@ -371,7 +371,7 @@ fn a_blocker_of_the_checks_holds_an_install_and_no_repair() {
 }
 
 #[test]
-fn nothing_is_installed_before_the_vcenters_were_asked_what_could_stand_in_the_way() {
+fn nothing_is_installed_before_the_vcenters_answer_the_checks() {
     let mut world = World::new();
     world.facts.health.pending = true;
     assert_eq!(storage_plan(&world).next, Next::Wait);
@@ -389,21 +389,21 @@ fn a_cluster_id_that_only_seems_to_be_shared_is_used_once_it_is_confirmed() {
             config.spec.acknowledgements = serde_json::from_value(accepted).unwrap();
         }
     };
-    world.desired(accept("2026-11-14T11:00:00Z"));
+    world.edit_spec(accept("2026-11-14T11:00:00Z"));
     world.settle();
     assert_eq!(world.done, Vec::<String>::new(), "the time for it is over");
-    world.desired(accept("2026-11-15T11:00:00Z"));
+    world.edit_spec(accept("2026-11-15T11:00:00Z"));
     world.settle();
     assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("10.10.10.10"));
 }
 
 #[test]
-fn what_the_rules_found_can_be_accepted_for_a_time() {
+fn a_finding_of_the_rules_can_be_acknowledged_for_a_time() {
     let mut world = World::installed();
     world.annotate(names::PAUSED, "true");
     let accepted =
         json!([{"code": "VDO-1906", "reason": "we know", "until": "2026-11-15T11:00:00Z"}]);
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.acknowledgements = serde_json::from_value(accepted).unwrap();
     });
     let plan = world.plan();
@@ -417,7 +417,7 @@ fn what_the_rules_found_can_be_accepted_for_a_time() {
 }
 
 #[test]
-fn no_cloud_controller_comes_to_nodes_it_would_take_for_gone() {
+fn no_cloud_controller_is_installed_that_would_delete_the_nodes() {
     let mut world = World::new();
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.settle();

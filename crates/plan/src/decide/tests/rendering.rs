@@ -5,9 +5,9 @@ use super::*;
 const SHUT: &str = r#"{"window": {"start": "22:00", "duration": "2h"}}"#;
 
 /// Both drivers run, and then a newer VDO starts with other images for the same releases.
-fn taken_over(upgrades: Option<&str>) -> World {
+fn rendered_by_newer_vdo(upgrades: Option<&str>) -> World {
     let mut world = World::new();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.upgrades = upgrades.map(|text| serde_json::from_str(text).unwrap());
     });
     world.settle();
@@ -29,8 +29,8 @@ fn touched(world: &World) -> bool {
 }
 
 #[test]
-fn what_a_newer_vdo_renders_otherwise_waits_for_the_window() {
-    let mut world = taken_over(Some(SHUT));
+fn a_new_rendering_by_a_newer_vdo_waits_for_the_window() {
+    let mut world = rendered_by_newer_vdo(Some(SHUT));
     let before = world.record(Driver::Csi).clone();
     world.settle();
     assert!(!touched(&world), "{:?}", world.done);
@@ -47,12 +47,12 @@ fn what_a_newer_vdo_renders_otherwise_waits_for_the_window() {
 
 #[test]
 fn without_a_window_an_upgrade_of_vdo_leaves_the_driver_untouched_until_something_is_asked_for() {
-    let mut world = taken_over(None);
+    let mut world = rendered_by_newer_vdo(None);
     world.settle();
     assert!(!touched(&world), "{:?}", world.done);
     let plan = world.driver(Driver::Csi);
     assert!(plan.held.as_deref().unwrap().contains("next release or change"), "{plan:?}");
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.max_volumes_per_node = Some(30);
     });
@@ -62,15 +62,15 @@ fn without_a_window_an_upgrade_of_vdo_leaves_the_driver_untouched_until_somethin
 }
 
 #[test]
-fn what_somebody_asks_for_does_not_wait_and_credentials_do_not_either() {
-    let mut world = taken_over(Some(SHUT));
+fn neither_a_spec_change_nor_new_credentials_wait_for_the_window() {
+    let mut world = rendered_by_newer_vdo(Some(SHUT));
     world.rotate("vc", "rotated");
     world.settle();
     assert!(world.done.contains(&"apply Secret vsphere-config-secret".into()), "{:?}", world.done);
     let cloud = "restart DaemonSet vsphere-cloud-controller-manager";
     assert!(world.done.iter().any(|done| done == cloud), "it has to restart: {:?}", world.done);
     assert!(!touched(&world), "{:?}", world.done);
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.max_volumes_per_node = Some(30);
     });
@@ -80,7 +80,7 @@ fn what_somebody_asks_for_does_not_wait_and_credentials_do_not_either() {
 
 #[test]
 fn a_newer_vdo_that_renders_the_same_is_written_down_and_holds_nothing_later() {
-    let mut world = taken_over(Some(SHUT));
+    let mut world = rendered_by_newer_vdo(Some(SHUT));
     world.facts.catalog = Arc::new(catalog::embedded().clone());
     world.settle();
     assert!(world.done.contains(&"record CSI".into()));
@@ -93,7 +93,7 @@ fn a_newer_vdo_that_renders_the_same_is_written_down_and_holds_nothing_later() {
 
 #[test]
 fn a_node_of_another_kind_gets_its_driver_whatever_waits() {
-    let mut world = taken_over(None);
+    let mut world = rendered_by_newer_vdo(None);
     world.settle();
     assert!(!touched(&world), "{:?}", world.done);
     // One more node of the same kind changes nothing.

@@ -17,10 +17,10 @@ fn a_running_driver_is_kept_while_vcenter_is_unreachable_whatever_else_changes()
     for transient in [true, false] {
         for minutes in [1, 60] {
             let mut world = World::installed();
-            world.vcenter().state = away(transient);
+            world.vcenter().state = unreachable_vcenter(transient);
             world.vcenter().since = world.facts.now;
             world.pass(SignedDuration::from_mins(minutes));
-            world.desired(|config| {
+            world.edit_spec(|config| {
                 config.spec.storage_provider.as_mut().unwrap().max_volumes_per_node = Some(20);
             });
             world.settle();
@@ -33,7 +33,7 @@ fn a_running_driver_is_kept_while_vcenter_is_unreachable_whatever_else_changes()
 #[test]
 fn deleted_objects_are_restored_while_vcenter_is_unreachable() {
     let mut world = World::installed();
-    world.vcenter().state = away(true);
+    world.vcenter().state = unreachable_vcenter(true);
     let gone =
         |id: &ObjectId| ["vsphere-csi-controller", "vsphere-config-secret"].contains(&&*id.name);
     world.facts.objects.retain(|id, _| !gone(id) || id.kind == "ServiceAccount");
@@ -43,7 +43,7 @@ fn deleted_objects_are_restored_while_vcenter_is_unreachable() {
     assert!(!done.contains("Secret"), "no driver gets unproven settings: {done}");
     // VDO waits if the spec asks for more than that.
     world.done.clear();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.cluster_distribution = Some("another".into());
     });
@@ -56,8 +56,8 @@ fn deleted_objects_are_restored_while_vcenter_is_unreachable() {
 fn one_unreachable_vcenter_of_two_changes_nothing() {
     let mut world = World::installed();
     world.facts.vcenters.insert("other".into(), vcenter("other.example.com", "second"));
-    world.facts.vcenters.get_mut("other").unwrap().state = away(true);
-    world.desired(|config| {
+    world.facts.vcenters.get_mut("other").unwrap().state = unreachable_vcenter(true);
+    world.edit_spec(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.vsphere_cloud_configs.push(api::text::ObjectName("other".into()));
     });
@@ -69,7 +69,7 @@ fn one_unreachable_vcenter_of_two_changes_nothing() {
 #[test]
 fn a_vcenter_that_is_unreachable_for_a_moment_is_no_problem_yet() {
     let mut world = World::installed();
-    world.vcenter().state = away(true);
+    world.vcenter().state = unreachable_vcenter(true);
     world.vcenter().since = world.facts.now;
     let young = world.plan();
     assert_eq!(young.findings[0].severity, api::Severity::Warning);
@@ -85,7 +85,7 @@ fn a_vcenter_that_is_unreachable_for_a_moment_is_no_problem_yet() {
 fn attached_volumes_refuse_removal_and_are_named() {
     let mut world = World::installed();
     world.facts.attached = vec![("pv-7".into(), "node-2".into())];
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().mode = Some(api::vdo_config::Mode::Removed);
     });
     world.settle();
@@ -102,7 +102,7 @@ fn attached_volumes_refuse_removal_and_are_named() {
 }
 
 #[test]
-fn no_object_that_holds_what_is_not_ours_is_ever_deleted() {
+fn no_object_of_a_kind_that_holds_user_data_is_ever_deleted() {
     let mut world = World::installed();
     // The content of the record does not matter: an earlier release can have had more objects, or a person
     // can have edited it.
@@ -123,10 +123,10 @@ fn no_object_that_holds_what_is_not_ours_is_ever_deleted() {
             name: "precious".into(),
         };
         world.facts.records.csi.objects.insert(id.clone());
-        world
-            .facts
-            .objects
-            .insert(id, Seen { digest: None, settled: true, leaving: false, mark: String::new() });
+        world.facts.objects.insert(
+            id,
+            AppliedObject { digest: None, settled: true, terminating: false, mark: String::new() },
+        );
     }
     world.settle();
     assert_eq!(world.done.iter().filter(|done| done.starts_with("delete")).count(), 0);
@@ -140,7 +140,7 @@ fn no_object_that_holds_what_is_not_ours_is_ever_deleted() {
 }
 
 #[test]
-fn removal_takes_what_is_on_record_and_nothing_else() {
+fn removal_deletes_the_recorded_objects_and_nothing_else() {
     let mut world = World::installed();
     let other = ObjectId {
         api_version: "v1".into(),
@@ -150,7 +150,7 @@ fn removal_takes_what_is_on_record_and_nothing_else() {
     };
     world.facts.objects.insert(
         other.clone(),
-        Seen { digest: None, settled: true, leaving: false, mark: String::new() },
+        AppliedObject { digest: None, settled: true, terminating: false, mark: String::new() },
     );
     remove_storage(&mut world);
     world.settle();
@@ -161,13 +161,13 @@ fn removal_takes_what_is_on_record_and_nothing_else() {
 #[test]
 fn a_driver_not_installed_by_vdo_is_untouched_and_reported() {
     let places = [
-        ("Deployment", "vmware-system-csi", "vsphere-csi-controller", Task::Controller),
-        ("Deployment", "kube-system", "vsphere-csi-controller", Task::Controller),
-        ("DaemonSet", "rancher", "storage", Task::Node),
+        ("Deployment", "vmware-system-csi", "vsphere-csi-controller", WorkloadRole::Controller),
+        ("Deployment", "kube-system", "vsphere-csi-controller", WorkloadRole::Controller),
+        ("DaemonSet", "rancher", "storage", WorkloadRole::Node),
     ];
-    for (kind, namespace, name, task) in places {
+    for (kind, namespace, name, role) in places {
         let mut world = World::new();
-        theirs(&mut world, kind, namespace, name, Driver::Csi, task);
+        theirs(&mut world, kind, namespace, name, Driver::Csi, role);
         world.settle();
         assert_eq!(world.driver(Driver::Csi).next, Next::Blocked, "{namespace}/{name}");
         assert_eq!(world.record(Driver::Csi), &Record::default());
@@ -190,7 +190,7 @@ fn our_own_driver_that_lost_its_label_is_still_ours() {
 #[test]
 fn a_second_driver_next_to_ours_is_reported_and_ours_goes_on() {
     let mut world = World::installed();
-    theirs(&mut world, "DaemonSet", "elsewhere", "storage", Driver::Csi, Task::Node);
+    theirs(&mut world, "DaemonSet", "elsewhere", "storage", Driver::Csi, WorkloadRole::Node);
     assert!(world.codes().contains(&"VDO-1617".into()), "{:?}", world.codes());
     assert_eq!(world.driver(Driver::Csi).next, Next::Nothing);
 }
@@ -208,8 +208,9 @@ fn workloads_that_only_look_like_drivers_are_named_and_change_nothing() {
     world.settle();
     assert!(world.record(Driver::Cpi).healthy && world.record(Driver::Csi).healthy);
     let findings = world.plan().findings;
-    let told: Vec<_> = findings.iter().map(|f| (f.code.as_str(), f.severity, f.count)).collect();
-    assert_eq!(told, [("VDO-1914", api::Severity::Info, 2)]);
+    let reported: Vec<_> =
+        findings.iter().map(|f| (f.code.as_str(), f.severity, f.count)).collect();
+    assert_eq!(reported, [("VDO-1914", api::Severity::Info, 2)]);
 }
 
 #[test]
@@ -217,7 +218,7 @@ fn paused_means_nothing_is_done() {
     let mut worlds = [World::new(), World::installed()];
     for world in &mut worlds {
         world.annotate(names::PAUSED, "true");
-        world.desired(|config| {
+        world.edit_spec(|config| {
             config.spec.deletion_policy = Some(api::vdo_config::DeletionPolicy::Remove);
         });
         world.settle();
@@ -240,7 +241,7 @@ fn on_a_platform_that_owns_its_drivers_nothing_is_applied() {
 fn a_second_config_is_named_and_changes_nothing() {
     let mut world = World::installed();
     world.facts.rivals = vec![crate::facts::Rival {
-        namespace: world.facts.home.clone(),
+        namespace: world.facts.operator_namespace.clone(),
         name: "other".into(),
         generation: Some(1),
         status: None,
@@ -249,10 +250,11 @@ fn a_second_config_is_named_and_changes_nothing() {
     assert_eq!(world.done, Vec::<String>::new());
     let plan = world.plan();
     let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1001").unwrap();
-    assert_eq!(finding.objects[0].name, format!("{}/other", world.facts.home));
+    assert_eq!(finding.objects[0].name, format!("{}/other", world.facts.operator_namespace));
     // The command deletes the VDOConfigs that VDO does not follow, and names nothing else.
     let command = &finding.remedy[1];
-    let expected = format!("kubectl delete vdoconfig --namespace {} other   ", world.facts.home);
+    let expected =
+        format!("kubectl delete vdoconfig --namespace {} other   ", world.facts.operator_namespace);
     assert!(command.starts_with(&expected), "{command}");
 }
 
@@ -268,7 +270,7 @@ fn drivers_outlive_a_config_that_is_deleted() {
 #[test]
 fn drivers_go_before_a_config_that_asks_for_it_and_not_while_volumes_are_attached() {
     let mut world = World::installed();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.deletion_policy = Some(api::vdo_config::DeletionPolicy::Remove);
     });
     assert_eq!(finalizer_of(&world), Finalizer::Set);
@@ -286,10 +288,10 @@ fn drivers_go_before_a_config_that_asks_for_it_and_not_while_volumes_are_attache
 }
 
 #[test]
-fn what_is_being_deleted_already_is_waited_for_and_not_deleted_again() {
+fn an_object_that_is_terminating_is_not_deleted_again() {
     let mut world = World::installed();
     for seen in world.facts.objects.values_mut() {
-        seen.leaving = true;
+        seen.terminating = true;
     }
     remove_storage(&mut world);
     assert_eq!(world.driver(Driver::Csi).next, Next::Wait);

@@ -8,7 +8,7 @@ const UPSTREAM: &str = "1.34.0";
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
 fn choose(world: &mut World, maker: Maker) {
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.cloud_provider.as_mut().unwrap().implementation = Some(maker);
     });
 }
@@ -24,13 +24,13 @@ fn position(world: &World, what: &str) -> usize {
 }
 
 #[test]
-fn without_a_word_the_upstream_cloud_controller_runs() {
+fn by_default_the_upstream_cloud_controller_runs() {
     let world = World::installed();
     assert_eq!(running(&world), (Implementation::Upstream, Some(UPSTREAM)));
 }
 
 #[test]
-fn a_change_of_maker_is_an_upgrade_there_and_back() {
+fn a_switch_of_implementation_is_an_upgrade_in_both_directions() {
     let mut world = World::installed();
     choose(&mut world, Maker::Rust);
     let plan = world.driver(Driver::Cpi);
@@ -87,7 +87,7 @@ fn a_switch_that_does_not_become_healthy_is_rolled_back_and_not_retried() {
 #[test]
 fn a_switch_of_implementation_waits_for_its_window_and_for_every_vm() {
     let mut world = World::installed();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let upgrades = json!({"window": {"start": "22:00", "duration": "2h"}});
         config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
     });
@@ -95,7 +95,7 @@ fn a_switch_of_implementation_waits_for_its_window_and_for_every_vm() {
     world.settle();
     assert_eq!(running(&world), (Implementation::Upstream, Some(UPSTREAM)));
     assert!(world.driver(Driver::Cpi).held.unwrap().contains("maintenance window"));
-    world.desired(|config| config.spec.upgrades = None);
+    world.edit_spec(|config| config.spec.upgrades = None);
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.settle();
     assert_eq!(running(&world), (Implementation::Upstream, Some(UPSTREAM)));
@@ -103,9 +103,9 @@ fn a_switch_of_implementation_waits_for_its_window_and_for_every_vm() {
 }
 
 #[test]
-fn a_version_of_the_other_maker_changes_nothing_and_is_named() {
+fn a_version_of_the_other_implementation_changes_nothing_and_is_reported() {
     let mut world = World::installed();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.version = Some(api::text::ReleaseVersion(UPSTREAM.into()));
         cloud.implementation = Some(Maker::Rust);
@@ -120,7 +120,7 @@ fn a_version_of_the_other_maker_changes_nothing_and_is_named() {
 #[test]
 fn nsx_needs_the_upstream_cloud_controller_and_the_status_names_it() {
     let mut world = World::installed();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.implementation = Some(Maker::Rust);
         let nsx = json!({"host": "nsx.example.com", "credentials": "nsx"});
@@ -129,7 +129,7 @@ fn nsx_needs_the_upstream_cloud_controller_and_the_status_names_it() {
     world.settle();
     assert_eq!(running(&world).0, Implementation::Upstream);
     assert_eq!(world.codes(), [api::finding::codes::UPSTREAM_NEEDED.code]);
-    world.desired(|config| config.spec.cloud_provider.as_mut().unwrap().nsx = None);
+    world.edit_spec(|config| config.spec.cloud_provider.as_mut().unwrap().nsx = None);
     world.settle();
     assert_eq!(running(&world), (Implementation::Rust, Some(OURS)));
     assert_eq!(world.codes(), Vec::<String>::new());
@@ -155,7 +155,7 @@ fn ours_is_not_restarted_for_a_new_password_and_upstreams_is() {
 fn a_running_storage_driver_is_not_replaced_by_the_other_implementation() {
     let mut world = World::installed();
     let before = world.facts.records.csi.running().unwrap();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().implementation = Some(Maker::Rust);
     });
     world.settle();

@@ -66,7 +66,7 @@ fn a_pause_between_two_steps_is_not_held_against_a_release() {
 fn another_change_of_the_spec_in_between_keeps_rollback_possible() {
     let mut world = upgrading(true, has_done("apply Deployment vsphere-csi-controller"));
     world.pass(SignedDuration::from_mins(5));
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let classes = json!([{"name": "fast", "storagePolicy": "Gold"}]);
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.storage_classes = serde_json::from_value(classes).unwrap();
@@ -103,7 +103,7 @@ fn a_release_that_comes_on_slowly_is_not_given_up_and_one_that_stops_is() {
 #[test]
 fn a_vcenter_that_has_just_come_back_gives_the_pods_time_to_notice() {
     let mut world = upgrading(true, has_done("apply Deployment vsphere-csi-controller"));
-    world.vcenter().state = away(false);
+    world.vcenter().state = unreachable_vcenter(false);
     world.pass(SignedDuration::from_hours(1));
     world.settle();
     assert_eq!(running(&world), Some(NEWEST_CSI), "nothing is judged meanwhile");
@@ -133,7 +133,7 @@ fn a_node_that_is_down_holds_up_neither_an_install_nor_an_upgrade() {
 }
 
 #[test]
-fn pods_of_nodes_that_are_down_do_not_use_up_what_may_be_unavailable_in_a_rollout() {
+fn pods_on_nodes_that_are_down_do_not_count_towards_max_unavailable() {
     let mut world = older(BEFORE);
     let node = storage(&mut world, "vsphere-csi-node");
     (node.wanted, node.available, node.unreachable) = (12, 10, 2);
@@ -190,7 +190,7 @@ fn a_rollout_under_which_nodes_go_down_stops_and_is_rolled_back() {
 }
 
 #[test]
-fn clocks_of_leaders_that_differ_take_no_release_back_early() {
+fn different_clocks_of_leaders_cause_no_early_rollback() {
     for ahead in [SignedDuration::from_hours(1), SignedDuration::from_hours(-1)] {
         let mut world = upgrading(true, has_done("apply Deployment vsphere-csi-controller"));
         world.facts.started = world.facts.now;
@@ -229,7 +229,7 @@ fn other_settings_of_the_same_release_are_rolled_out_past_nodes_that_are_down_to
 }
 
 #[test]
-fn health_of_what_stood_there_before_is_not_that_of_what_was_applied() {
+fn the_health_of_the_previous_workload_does_not_count_for_the_applied_one() {
     let mut world = upgrading(false, has_done("record CSI"));
     let before = world.facts.workloads.clone();
     while !has_done("apply Deployment vsphere-csi-controller")(&world) {
@@ -244,7 +244,7 @@ fn health_of_what_stood_there_before_is_not_that_of_what_was_applied() {
 }
 
 #[test]
-fn a_controller_of_which_nobody_wants_a_pod_is_not_healthy() {
+fn a_controller_with_zero_desired_pods_is_not_healthy() {
     let mut world = World::installed();
     let controller = storage(&mut world, "vsphere-csi-controller");
     (controller.wanted, controller.available) = (0, 0);
@@ -263,10 +263,10 @@ fn a_cloud_controller_that_crashes_is_rolled_back_even_while_a_vm_is_missing() {
         }
     };
     let mut world = World::new();
-    world.desired(pinned("1.33.0"));
+    world.edit_spec(pinned("1.33.0"));
     world.settle();
     world.broken.push("1.34.0".into());
-    world.desired(pinned("1.34.0"));
+    world.edit_spec(pinned("1.34.0"));
     world.settle();
     assert_eq!(world.record(Driver::Cpi).version.as_deref(), Some("1.34.0"));
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
@@ -350,7 +350,7 @@ fn one_more_pod_that_does_not_run_is_held_against_an_upgrade() {
 /// The API server rejects StorageClasses, and nothing else.
 fn refuse_classes(world: &mut World) {
     let text = "StorageClass fast: forbidden".into();
-    world.facts.refused.insert(Driver::Csi, crate::facts::Refusal { text, firm: true });
+    world.facts.refused.insert(Driver::Csi, crate::facts::ApplyFailure { text, firm: true });
 }
 
 /// Carries out the plan, except for the classes.
@@ -370,7 +370,7 @@ fn settle_without_classes(world: &mut World) {
 #[test]
 fn a_refused_class_rolls_no_release_back_and_keeps_rollback_possible() {
     let mut world = older(BEFORE);
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let classes = json!([{"name": "fast", "storagePolicy": "Gold"}]);
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.storage_classes = serde_json::from_value(classes).unwrap();
@@ -387,7 +387,7 @@ fn a_refused_class_rolls_no_release_back_and_keeps_rollback_possible() {
     // The next release can be rolled back, even if VDO installed the first one under the same rejection.
     let mut world = World::new();
     pin(&mut world, BEFORE);
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let classes = json!([{"name": "fast", "storagePolicy": "Gold"}]);
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.storage_classes = serde_json::from_value(classes).unwrap();
@@ -405,7 +405,7 @@ fn a_refused_class_rolls_no_release_back_and_keeps_rollback_possible() {
 #[test]
 fn a_release_that_was_rolled_back_is_retried_once_it_is_approved_again() {
     let mut world = older(BEFORE);
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
         config.spec.upgrades = serde_json::from_value(json!({"policy": "Manual"})).unwrap();
     });

@@ -16,17 +16,17 @@ fn left_alone(world: &mut World, driver: Driver) {
 #[test]
 fn a_driver_is_not_removed_because_its_section_is_gone() {
     let mut world = World::installed();
-    world.desired(|config| config.spec.cloud_provider = None);
+    world.edit_spec(|config| config.spec.cloud_provider = None);
     left_alone(&mut world, Driver::Cpi);
     let mut world = World::installed();
-    world.desired(|config| config.spec.storage_provider = None);
+    world.edit_spec(|config| config.spec.storage_provider = None);
     left_alone(&mut world, Driver::Csi);
 }
 
 #[test]
 fn a_driver_is_not_removed_because_its_list_of_vcenters_is_empty() {
     let mut world = World::installed();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.cloud_provider.as_mut().unwrap().vsphere_cloud_configs.clear();
     });
     left_alone(&mut world, Driver::Cpi);
@@ -44,7 +44,7 @@ fn a_config_that_comes_after_another_removes_nothing_it_does_not_mention() {
 #[test]
 fn a_driver_nobody_mentions_does_not_hold_up_the_other_and_goes_when_it_is_asked_for() {
     let mut world = older("3.6.3");
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.cloud_provider = None;
         config.spec.storage_provider.as_mut().unwrap().version = None;
     });
@@ -54,17 +54,17 @@ fn a_driver_nobody_mentions_does_not_hold_up_the_other_and_goes_when_it_is_asked
     assert_eq!((cloud.mode, cloud.next), (api::vdo_config::Mode::Observe, Next::Nothing));
 
     let removed = json!({"mode": "Removed"});
-    world.desired(|config| config.spec.cloud_provider = serde_json::from_value(removed).unwrap());
+    world.edit_spec(|config| config.spec.cloud_provider = serde_json::from_value(removed).unwrap());
     world.settle();
     assert!(world.record(Driver::Cpi).objects.is_empty());
-    world.desired(|config| config.spec.cloud_provider = None);
+    world.edit_spec(|config| config.spec.cloud_provider = None);
     assert!(!world.codes().contains(&"VDO-1910".into()));
 }
 
 #[test]
-fn what_is_only_observed_does_not_go_with_the_config() {
+fn an_observed_driver_outlives_the_vdoconfig() {
     let mut world = World::installed();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.deletion_policy = serde_json::from_value(json!("Remove")).unwrap();
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.mode = serde_json::from_value(json!("Observe")).unwrap();

@@ -48,7 +48,7 @@ fn a_requested_release_with_a_known_bug_is_not_installed_and_the_finding_has_the
     bad.kubernetes.max = "1.99".parse().unwrap();
     bad.known_bad.push(bug);
     let pinned = ReleaseVersion(bad.version.to_string());
-    world.desired(|config| {
+    world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = Some(pinned);
     });
     let plan = world.plan();

@@ -7,7 +7,7 @@ use super::*;
 const SECRET: &str = "apply Secret vsphere-config-secret";
 
 fn switch_on(world: &mut World) {
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.topology = Some(
             serde_json::from_value(json!({"region": "k8s-region", "zone": "k8s-zone"})).unwrap(),
@@ -97,7 +97,7 @@ fn while_zones_wait_everything_else_goes_on() {
     assert_eq!(world.driver(Driver::Csi).next, Next::Blocked, "which it still waits for");
 
     let mut world = shut();
-    world.desired(|config| {
+    world.edit_spec(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.storage_classes = serde_json::from_value(json!([{"name": "zonal"}])).unwrap();
     });

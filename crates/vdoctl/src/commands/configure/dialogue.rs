@@ -6,7 +6,7 @@ use inquire::{
     validator::Validation,
 };
 use kube::{Api, api::ListParams};
-use operator::proof::{Proof, Store};
+use operator::proof::{Store, VerifiedVcenter};
 
 use super::{
     draft::{Access, Class, Draft, Drivers},
@@ -73,7 +73,7 @@ pub(super) async fn configure(
     let topology = zones(&categories, all.len())?;
     let class = class(existing, &stores)?;
     let drivers = Drivers { partial: false, cloud_provider, topology, class };
-    let mut draft = Draft::of(&all, &drivers, &cluster.namespace, existing);
+    let mut draft = Draft::new(&all, &drivers, &cluster.namespace, existing);
     draft.asked = true;
     draft.proven = true;
     Ok(draft)
@@ -86,7 +86,7 @@ async fn vcenter(
     known: &[VsphereCloudConfig],
     before: usize,
     default: Option<&str>,
-) -> Outcome<(Access, Proof)> {
+) -> Outcome<(Access, VerifiedVcenter)> {
     let (mut address, mut user) = (String::new(), String::new());
     let mut thumbprint = None;
     loop {
@@ -142,10 +142,14 @@ fn ask_user_again(user: &str) -> Outcome<String> {
 }
 
 /// Logs in. Shows the certificate and asks whether to trust it, if that is necessary.
-async fn prove(access: &mut Access, cluster: &Cluster, screen: &Screen) -> Outcome<Proof> {
+async fn prove(
+    access: &mut Access,
+    cluster: &Cluster,
+    screen: &Screen,
+) -> Outcome<VerifiedVcenter> {
     loop {
         let draft =
-            Draft::of(std::slice::from_ref(access), &Drivers::default(), &cluster.namespace, None);
+            Draft::new(std::slice::from_ref(access), &Drivers::default(), &cluster.namespace, None);
         let vcenter = access.config(&cluster.namespace)?;
         match attempt(&vcenter, &draft.objects, Some(cluster), screen).await {
             Ok(proof) => return Ok(proof),
@@ -184,7 +188,7 @@ fn required(text: &str) -> Result<Validation, inquire::CustomUserError> {
 }
 
 /// Asks which datacenters to use, if there are several.
-fn datacenters(proof: &Proof) -> Outcome<Vec<String>> {
+fn datacenters(proof: &VerifiedVcenter) -> Outcome<Vec<String>> {
     if let [one] = proof.datacenters.as_slice() {
         return Ok(vec![one.clone()]);
     }

@@ -166,11 +166,11 @@ impl Draft {
         Ok(draft)
     }
 
-    pub(crate) fn of_objects(objects: Vec<Object>) -> Self {
+    pub(crate) fn from_objects(objects: Vec<Object>) -> Self {
         Self { objects, ..Self::default() }
     }
 
-    pub(crate) fn of(
+    pub(crate) fn new(
         all: &[Access],
         drivers: &Drivers,
         namespace: &str,

@@ -4,7 +4,7 @@ use ::catalog::manifest::Object;
 use api::VsphereCloudConfig;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use operator::proof::{self, Proof};
+use operator::proof::{self, VerifiedVcenter};
 use vsphere::CertificateRefused;
 
 use super::{dialogue, draft::Draft};
@@ -12,7 +12,7 @@ use crate::{
     BUILD,
     cluster::Cluster,
     failure::{Failure, Outcome, refuse},
-    progress::Step,
+    progress::ProgressStep,
     screen::Screen,
     text::{CARE, Table, count, fold, paint},
 };
@@ -47,15 +47,15 @@ pub(crate) async fn attempt(
     objects: &[Object],
     cluster: Option<&Cluster>,
     screen: &Screen,
-) -> Result<Proof, Attempt> {
+) -> Result<VerifiedVcenter, Attempt> {
     let address = vcenter.spec.vc_ip.0.clone();
     let client = cluster.map(|cluster| &cluster.client);
-    let wanted = proof::wanted(client, objects, vcenter).await.map_err(|text| {
+    let inputs = proof::connection_inputs(client, objects, vcenter).await.map_err(|text| {
         let text = format!("vCenter {address} cannot be verified: {text}");
         Attempt::Failed(Failure::Refused { text, help: String::new() })
     })?;
-    let step = Step::begin(screen, format!("Log in to {address}"));
-    match proof::prove(&wanted, BUILD).await {
+    let step = ProgressStep::begin(screen, format!("Log in to {address}"));
+    match proof::prove(&inputs, BUILD).await {
         Ok(proof) => {
             step.done(&seen(&proof));
             Ok(proof)
@@ -79,7 +79,7 @@ pub(crate) async fn attempt(
     }
 }
 
-fn seen(proof: &Proof) -> String {
+fn seen(proof: &VerifiedVcenter) -> String {
     let shared = proof.datastores.iter().filter(|store| store.shared).count();
     format!(
         "{} {}, {}, {}, {}",

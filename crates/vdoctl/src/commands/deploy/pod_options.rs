@@ -47,7 +47,7 @@ impl PodOptions {
                 "use a name like registry.example.com/vdo:0.7.0",
             );
         }
-        let kept = running.map(Kept::read).unwrap_or_default();
+        let kept = running.map(RunningOptions::read).unwrap_or_default();
         let pull_secrets = given_or(&self.pull_secrets, kept.pull_secrets);
         let tolerated = given_or(&self.tolerated, kept.tolerated);
         let log_level = self.log_level.clone().or(kept.log_level);
@@ -107,13 +107,13 @@ impl PodOptions {
 
 /// The options of the running operator.
 #[derive(Debug, Default, PartialEq)]
-struct Kept {
+struct RunningOptions {
     pull_secrets: Vec<String>,
     tolerated: Vec<String>,
     log_level: Option<String>,
 }
 
-impl Kept {
+impl RunningOptions {
     fn read(deployment: &Deployment) -> Self {
         let Some(pod) = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref())
         else {
@@ -178,7 +178,7 @@ mod tests {
         let mut first = operator::install::objects();
         options().apply(&mut first, None).unwrap();
         let running = deployment(&first);
-        let kept = Kept::read(&running);
+        let kept = RunningOptions::read(&running);
         assert_eq!(kept.pull_secrets, ["registry"]);
         assert!(kept.tolerated.contains(&"dedicated".to_owned()));
         assert_eq!(kept.log_level.as_deref(), Some("debug"));

@@ -17,10 +17,10 @@ use serde_json::{Map, Value, json};
 use crate::applied::BYSTANDERS;
 
 /// Transfers the fields of former managers to VDO, if the object exists and VDO never applied it.
-pub(super) async fn take_over(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {
+pub(super) async fn adopt_fields(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {
     let Some(object) = api.get_metadata_opt(name).await? else { return Ok(()) };
     let entries = object.metadata.managed_fields.unwrap_or_default();
-    let Some(entries) = taken(&entries) else { return Ok(()) };
+    let Some(entries) = transferred(&entries) else { return Ok(()) };
     let patch = json!({"metadata": {
         "managedFields": entries,
         // Limits the patch to this version: if somebody writes meanwhile, VDO looks at the object again.
@@ -35,7 +35,7 @@ pub(super) async fn take_over(api: &Api<DynamicObject>, name: &str) -> Result<()
 }
 
 /// The entries after the transfer. `None` if there is nothing to transfer, or VDO has applied the object.
-fn taken(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
+fn transferred(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let ours = |entry: &&ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(names::FIELD_MANAGER)
             && entry.operation.as_deref() == Some("Apply")
@@ -111,19 +111,19 @@ mod tests {
             entry("kubectl-edit", "Update", "", json!({"f:spec": {"f:b": {"f:c": {}}}})),
             entry("kube-controller-manager", "Update", "status", json!({"f:status": {}})),
         ];
-        let taken = taken(&entries).unwrap();
-        assert_eq!(taken.len(), 2);
-        assert_eq!(taken[0], entries[2]);
-        assert_eq!(taken[1].manager.as_deref(), Some(names::FIELD_MANAGER));
-        let fields = &taken[1].fields_v1.as_ref().unwrap().0;
+        let entries_after = transferred(&entries).unwrap();
+        assert_eq!(entries_after.len(), 2);
+        assert_eq!(entries_after[0], entries[2]);
+        assert_eq!(entries_after[1].manager.as_deref(), Some(names::FIELD_MANAGER));
+        let fields = &entries_after[1].fields_v1.as_ref().unwrap().0;
         assert_eq!(*fields, json!({"f:spec": {"f:a": {}, "f:b": {"f:c": {}}}}));
     }
 
     #[test]
-    fn it_is_done_once() {
+    fn fields_are_transferred_only_before_the_first_apply() {
         let ours = entry(names::FIELD_MANAGER, "Apply", "", json!({"f:spec": {}}));
         let edit = entry("kubectl-edit", "Update", "", json!({"f:spec": {"f:b": {}}}));
-        assert_eq!(taken(&[ours, edit]), None);
-        assert_eq!(taken(&[]), None);
+        assert_eq!(transferred(&[ours, edit]), None);
+        assert_eq!(transferred(&[]), None);
     }
 }

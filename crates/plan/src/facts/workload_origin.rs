@@ -11,7 +11,7 @@ use crate::names;
 
 /// The origin and the pod template of a workload, as far as adoption needs them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Make {
+pub struct WorkloadOrigin {
     /// The Secret or ConfigMap from which the driver reads its configuration.
     pub settings: Option<String>,
     /// The image and the arguments of each container, by container name.
@@ -19,7 +19,7 @@ pub struct Make {
     /// Whether it runs on Windows nodes.
     pub windows: bool,
     /// The field managers that wrote its spec, without Kubernetes and VDO.
-    pub hands: BTreeSet<String>,
+    pub field_managers: BTreeSet<String>,
     /// The Helm release that it belongs to.
     pub helm: Option<String>,
     /// The time of the logins that its pods use; see [`crate::names::CREDENTIALS_CHANGED`].
@@ -31,9 +31,9 @@ const CONFIG_FOLDER: &str = "/etc/cloud";
 /// The Kubernetes components that write into objects of other owners.
 const KUBERNETES: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 
-impl Make {
+impl WorkloadOrigin {
     /// Reduces the managed fields to the managers that wrote the spec.
-    pub fn authors(metadata: &ObjectMeta) -> Option<Vec<ManagedFieldsEntry>> {
+    pub fn spec_managers(metadata: &ObjectMeta) -> Option<Vec<ManagedFieldsEntry>> {
         let entries = metadata.managed_fields.as_ref()?.iter().filter(|entry| {
             let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.as_object());
             let spec = fields.is_some_and(|fields| fields.contains_key("f:spec"));
@@ -46,14 +46,17 @@ impl Make {
         Some(entries.collect())
     }
 
-    pub fn of(metadata: &ObjectMeta, template: Option<&PodTemplateSpec>) -> Self {
+    /// Reads the origin of a workload from its metadata and its pod template.
+    pub fn read(metadata: &ObjectMeta, template: Option<&PodTemplateSpec>) -> Self {
         let spec = template.and_then(|template| template.spec.as_ref());
         let containers = spec.into_iter().flat_map(|spec| &spec.containers).map(|container| {
             let image = container.image.clone().unwrap_or_default();
             (container.name.clone(), (image, container.args.clone().unwrap_or_default()))
         });
-        let authors = metadata.managed_fields.iter().flatten();
-        let hands: BTreeSet<String> = authors
+        let field_managers: BTreeSet<String> = metadata
+            .managed_fields
+            .iter()
+            .flatten()
             .filter_map(|entry| entry.manager.clone())
             .filter(|name| name != names::FIELD_MANAGER && !KUBERNETES.contains(&name.as_str()))
             .collect();
@@ -64,7 +67,7 @@ impl Make {
             windows: spec.and_then(|spec| spec.node_selector.as_ref()).is_some_and(|selector| {
                 selector.get("kubernetes.io/os").is_some_and(|system| system == "windows")
             }),
-            hands,
+            field_managers,
             helm: annotations.and_then(|all| all.get("meta.helm.sh/release-name")).cloned(),
             credentials_changed: template
                 .and_then(|template| template.metadata.as_ref()?.annotations.as_ref())
@@ -92,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_tells_who_made_it_and_where_its_settings_are() {
+    fn the_origin_names_the_field_managers_and_the_settings() {
         let mut set: DaemonSet = serde_json::from_value(json!({
             "metadata": {
                 "name": "vsphere-cpi",
@@ -112,11 +115,12 @@ mod tests {
             }}},
         }))
         .unwrap();
-        set.metadata.managed_fields = Make::authors(&set.metadata);
-        let made = Make::of(&set.metadata, set.spec.as_ref().map(|spec| &spec.template));
-        assert_eq!(made.hands, BTreeSet::from(["helm".to_owned()]));
-        assert_eq!(made.helm.as_deref(), Some("cpi"));
-        assert_eq!(made.settings.as_deref(), Some("vsphere-cloud-config"));
-        assert_eq!(made.containers["cpi"].0, "example.com/cpi:v1");
+        set.metadata.managed_fields = WorkloadOrigin::spec_managers(&set.metadata);
+        let origin =
+            WorkloadOrigin::read(&set.metadata, set.spec.as_ref().map(|spec| &spec.template));
+        assert_eq!(origin.field_managers, BTreeSet::from(["helm".to_owned()]));
+        assert_eq!(origin.helm.as_deref(), Some("cpi"));
+        assert_eq!(origin.settings.as_deref(), Some("vsphere-cloud-config"));
+        assert_eq!(origin.containers["cpi"].0, "example.com/cpi:v1");
     }
 }

@@ -41,12 +41,12 @@ const PACE: Duration = Duration::from_secs(1);
 const PAGE: u32 = 100;
 
 /// Writes the status of these objects until the mandate ends.
-pub async fn report(client: Client, home: String, mandate: Mandate) {
+pub async fn report(client: Client, operator_namespace: String, mandate: Mandate) {
     let all = async {
         tokio::join!(
-            follow::<VDOConfig>(&client, &home, config_status),
-            follow::<VsphereCloudConfig>(&client, &home, vcenter_status),
-            follow::<CompatibilityConfig>(&client, &home, catalog_status),
+            follow::<VDOConfig>(&client, &operator_namespace, config_status),
+            follow::<VsphereCloudConfig>(&client, &operator_namespace, vcenter_status),
+            follow::<CompatibilityConfig>(&client, &operator_namespace, catalog_status),
         )
     };
     mandate.while_it_holds(Box::pin(all)).await;
@@ -80,8 +80,11 @@ impl Written {
     }
 }
 
-async fn follow<K>(client: &Client, home: &str, status: fn(&str, &ObjectMeta) -> Value)
-where
+async fn follow<K>(
+    client: &Client,
+    operator_namespace: &str,
+    status: fn(&str, &ObjectMeta) -> Value,
+) where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
@@ -90,7 +93,7 @@ where
         + 'static,
 {
     let others = watcher::Config::default().page_size(PAGE);
-    let others = others.fields(&format!("metadata.namespace!={home}"));
+    let others = others.fields(&format!("metadata.namespace!={operator_namespace}"));
     let all = Api::<PartialObjectMeta<K>>::all(client.clone());
     let events = watcher(all, others).default_backoff();
     let mut events = std::pin::pin!(events);
@@ -99,7 +102,7 @@ where
         match event {
             Ok(event) => {
                 let Some(metadata) = written.next(event) else { continue };
-                write::<K>(client, &metadata, &status(home, &metadata)).await;
+                write::<K>(client, &metadata, &status(operator_namespace, &metadata)).await;
                 tokio::time::sleep(PACE).await;
             }
             Err(error) => tracing::debug!(kind = %K::kind(&()), %error, "a watch was interrupted"),
@@ -122,7 +125,10 @@ where
     }
 }
 
-fn finding<K: Resource<DynamicType = ()>>(home: &str, metadata: &ObjectMeta) -> Finding {
+fn finding<K: Resource<DynamicType = ()>>(
+    operator_namespace: &str,
+    metadata: &ObjectMeta,
+) -> Finding {
     let (kind, name) = (K::kind(&()), metadata.name.as_deref().unwrap_or_default());
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     codes::ELSEWHERE
@@ -130,7 +136,7 @@ fn finding<K: Resource<DynamicType = ()>>(home: &str, metadata: &ObjectMeta) -> 
         .with("kind", kind.as_ref())
         .with("namespace", namespace)
         .with("name", name)
-        .with("operatornamespace", home)
+        .with("operatornamespace", operator_namespace)
         .severity(Severity::Warning)
         .about(Subject::kubernetes(&kind, Some(namespace), name))
         .build()
@@ -150,21 +156,21 @@ fn not_ready(metadata: &ObjectMeta, message: String) -> Vec<Condition> {
     conditions
 }
 
-fn config_status(home: &str, metadata: &ObjectMeta) -> Value {
-    let mut finding = finding::<VDOConfig>(home, metadata);
+fn config_status(operator_namespace: &str, metadata: &ObjectMeta) -> Value {
+    let mut finding = finding::<VDOConfig>(operator_namespace, metadata);
     finding.since.clone_from(&metadata.creation_timestamp);
     let conditions = not_ready(metadata, sentence(&finding, &finding.remedy[0]));
     let findings = vec![finding];
     json!(api::VDOConfigStatus { conditions, findings, ..api::VDOConfigStatus::default() })
 }
 
-fn vcenter_status(home: &str, metadata: &ObjectMeta) -> Value {
+fn vcenter_status(operator_namespace: &str, metadata: &ObjectMeta) -> Value {
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let fix = format!(
         "VDO sends nothing to the address it names. vdoctl move --from {namespace}   copies a VDOConfig \
          of this namespace and the VsphereCloudConfigs it names"
     );
-    let message = sentence(&finding::<VsphereCloudConfig>(home, metadata), &fix);
+    let message = sentence(&finding::<VsphereCloudConfig>(operator_namespace, metadata), &fix);
     json!(api::VsphereCloudConfigStatus {
         config: Some(Verdict::Failed),
         message: Some(message.clone()),
@@ -173,9 +179,9 @@ fn vcenter_status(home: &str, metadata: &ObjectMeta) -> Value {
     })
 }
 
-fn catalog_status(home: &str, metadata: &ObjectMeta) -> Value {
-    let fix = format!("Create it in namespace {home}");
-    let message = sentence(&finding::<CompatibilityConfig>(home, metadata), &fix);
+fn catalog_status(operator_namespace: &str, metadata: &ObjectMeta) -> Value {
+    let fix = format!("Create it in namespace {operator_namespace}");
+    let message = sentence(&finding::<CompatibilityConfig>(operator_namespace, metadata), &fix);
     json!(api::CompatibilityConfigStatus {
         conditions: not_ready(metadata, message),
         ..api::CompatibilityConfigStatus::default()

@@ -43,7 +43,7 @@ const WATCH: [&str; 2] = ["list", "watch"];
 
 /// A permission that the operator cannot work without.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Right {
+struct Permission {
     group: String,
     resource: String,
     verb: &'static str,
@@ -53,7 +53,7 @@ struct Right {
     name: &'static str,
 }
 
-impl std::fmt::Display for Right {
+impl std::fmt::Display for Permission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { group, resource, verb, namespace, name } = self;
         let dot = if group.is_empty() { "" } else { "." };
@@ -66,10 +66,10 @@ impl std::fmt::Display for Right {
 }
 
 /// The permissions to start the watches of the first round, and to report.
-fn needed(home: &str, more_namespaces: &BTreeSet<String>) -> Vec<Right> {
+fn needed(namespace: &str, more_namespaces: &BTreeSet<String>) -> Vec<Permission> {
     let mut all = Vec::new();
     let mut need = |group: &str, resource: &str, verbs: &[&'static str], namespace: &str| {
-        all.extend(verbs.iter().map(|verb| Right {
+        all.extend(verbs.iter().map(|verb| Permission {
             group: group.to_owned(),
             resource: resource.to_owned(),
             verb,
@@ -95,10 +95,10 @@ fn needed(home: &str, more_namespaces: &BTreeSet<String>) -> Vec<Right> {
             need(&resource.group, &resource.plural, &WATCH, place);
         }
     }
-    need("", "configmaps", &["list", "watch", "patch"], home);
-    need("coordination.k8s.io", "leases", &["get", "create", "update"], home);
+    need("", "configmaps", &["list", "watch", "patch"], namespace);
+    need("coordination.k8s.io", "leases", &["get", "create", "update"], namespace);
     need("coordination.k8s.io", "leases", &["create"], names::KUBE_SYSTEM);
-    all.extend(["get", "watch", "update"].map(|verb| Right {
+    all.extend(["get", "watch", "update"].map(|verb| Permission {
         group: "coordination.k8s.io".into(),
         resource: "leases".into(),
         verb,
@@ -110,16 +110,16 @@ fn needed(home: &str, more_namespaces: &BTreeSet<String>) -> Vec<Right> {
     all
 }
 
-fn allows(rules: &[ResourceRule], right: &Right) -> bool {
+fn allows(rules: &[ResourceRule], permission: &Permission) -> bool {
     let has = |all: Option<&Vec<String>>, wanted: &str| {
         all.is_some_and(|all| all.iter().any(|one| one == wanted || one == "*"))
     };
     rules.iter().any(|rule| {
         let names = rule.resource_names.as_deref().unwrap_or_default();
-        (names.is_empty() || names.iter().any(|name| name == right.name))
-            && has(rule.api_groups.as_ref(), &right.group)
-            && has(rule.resources.as_ref(), &right.resource)
-            && has(Some(&rule.verbs), right.verb)
+        (names.is_empty() || names.iter().any(|name| name == permission.name))
+            && has(rule.api_groups.as_ref(), &permission.group)
+            && has(rule.resources.as_ref(), &permission.resource)
+            && has(Some(&rule.verbs), permission.verb)
     })
 }
 
@@ -127,32 +127,32 @@ fn allows(rules: &[ResourceRule], right: &Right) -> bool {
 /// show what is missing.
 async fn missing(
     client: &Client,
-    home: &str,
+    namespace: &str,
     more_namespaces: &BTreeSet<String>,
-) -> Result<Vec<Right>, kube::Error> {
+) -> Result<Vec<Permission>, kube::Error> {
     let reviews = Api::<SelfSubjectRulesReview>::all(client.clone());
     let mut rules: BTreeMap<String, SubjectRulesReviewStatus> = BTreeMap::new();
-    let mut missing_privileges = Vec::new();
-    for right in needed(home, more_namespaces) {
+    let mut missing = Vec::new();
+    for permission in needed(namespace, more_namespaces) {
         // A permission in the whole cluster holds in every namespace.
-        let place = if right.namespace.is_empty() { home } else { &right.namespace };
+        let place = if permission.namespace.is_empty() { namespace } else { &permission.namespace };
         if !rules.contains_key(place) {
             let review = SelfSubjectRulesReview {
                 spec: SelfSubjectRulesReviewSpec { namespace: Some(place.to_owned()) },
                 ..SelfSubjectRulesReview::default()
             };
-            let told = reviews.create(&PostParams::default(), &review).await?;
-            rules.insert(place.to_owned(), told.status.unwrap_or_default());
+            let reviewed = reviews.create(&PostParams::default(), &review).await?;
+            rules.insert(place.to_owned(), reviewed.status.unwrap_or_default());
         }
-        let Some(told) = rules.get(place) else { continue };
-        if told.incomplete {
+        let Some(reviewed) = rules.get(place) else { continue };
+        if reviewed.incomplete {
             return Ok(Vec::new());
         }
-        if !allows(&told.resource_rules, &right) {
-            missing_privileges.push(right);
+        if !allows(&reviewed.resource_rules, &permission) {
+            missing.push(permission);
         }
     }
-    Ok(missing_privileges)
+    Ok(missing)
 }
 
 /// Returns once the account has the permissions that the operator cannot work without. Until then it reports
@@ -160,29 +160,28 @@ async fn missing(
 /// to the usual namespaces.
 pub async fn wait(
     client: &Client,
-    home: &str,
+    namespace: &str,
     more_namespaces: &BTreeSet<String>,
     working: &Check,
 ) {
-    let mut told: Vec<Right> = Vec::new();
+    let mut reported: Vec<Permission> = Vec::new();
     loop {
-        match missing(client, home, more_namespaces).await {
-            Ok(missing_privileges) if missing_privileges.is_empty() => return,
-            Ok(missing_privileges) => {
-                let finding = finding(home, &missing_privileges);
-                let elsewhere = missing_privileges
+        match missing(client, namespace, more_namespaces).await {
+            Ok(missing) if missing.is_empty() => return,
+            Ok(missing) => {
+                let finding = finding(namespace, &missing);
+                let only_in_more_namespaces = missing
                     .iter()
-                    .all(|right| more_namespaces.contains(&right.namespace));
-                let text = sentence(&finding, elsewhere);
+                    .all(|permission| more_namespaces.contains(&permission.namespace));
+                let text = sentence(&finding, only_in_more_namespaces);
                 working.fail(text.clone());
-                let news = told != missing_privileges;
+                let news = reported != missing;
                 if news {
-                    let all: Vec<String> =
-                        missing_privileges.iter().map(Right::to_string).collect();
+                    let all: Vec<String> = missing.iter().map(Permission::to_string).collect();
                     tracing::error!(missing = all.join(", "), "{text}");
-                    told = missing_privileges;
+                    reported = missing;
                 }
-                if let Err(error) = tell(client, home, &finding, &text, news).await {
+                if let Err(error) = report(client, namespace, &finding, &text, news).await {
                     tracing::warn!(error = error_chain(&error), "the VDOConfig could not be set");
                 }
             }
@@ -200,43 +199,46 @@ pub async fn wait(
     }
 }
 
-fn finding(home: &str, missing_privileges: &[Right]) -> Finding {
-    let first = missing_privileges.first().map(Right::to_string).unwrap_or_default();
+fn finding(namespace: &str, missing: &[Permission]) -> Finding {
+    let first = missing.first().map(Permission::to_string).unwrap_or_default();
     codes::ACCOUNT_OF_PREDECESSOR
         .found()
         .with("first", first)
-        .with("count", missing_privileges.len().to_string())
-        .with("namespace", home)
+        .with("count", missing.len().to_string())
+        .with("namespace", namespace)
         .with("deployment", names::PREDECESSOR)
-        .about(Subject::kubernetes("Namespace", None, home))
+        .about(Subject::kubernetes("Namespace", None, namespace))
         .build()
 }
 
-/// The cause and the fix in one sentence. `elsewhere`: permissions are missing only in namespaces of adopted
+/// The cause and the fix in one sentence. `only_in_more_namespaces`: permissions are missing only in namespaces of adopted
 /// drivers.
-fn sentence(finding: &Finding, elsewhere: bool) -> String {
+fn sentence(finding: &Finding, only_in_more_namespaces: bool) -> String {
     let seen = finding.seen.as_deref().unwrap_or(&finding.title);
-    let remedy =
-        if elsewhere { "run vdoctl deploy, which gives them back" } else { &finding.remedy[0] };
+    let remedy = if only_in_more_namespaces {
+        "run vdoctl deploy, which gives them back"
+    } else {
+        &finding.remedy[0]
+    };
     format!("{}: {seen}; nothing is changed until you {remedy}", finding.code)
 }
 
 /// Writes the finding where an admin looks. The API server drops fields that an older
 /// CustomResourceDefinition does not have, but every version has the message of each driver.
-async fn tell(
+async fn report(
     client: &Client,
-    home: &str,
+    namespace: &str,
     finding: &Finding,
     text: &str,
     news: bool,
 ) -> Result<(), kube::Error> {
-    let own = Api::<VDOConfig>::namespaced(client.clone(), home);
+    let own = Api::<VDOConfig>::namespaced(client.clone(), namespace);
     for config in own.list(&ListParams::default()).await? {
         let status = config.status.clone().unwrap_or_default();
-        let says = |driver: Option<&api::vdo_config::DriverStatus>| {
+        let has_text = |driver: Option<&api::vdo_config::DriverStatus>| {
             driver.and_then(|driver| driver.status_msg.as_deref()) == Some(text)
         };
-        if says(status.csi.as_ref()) || says(status.cpi.as_ref()) {
+        if has_text(status.csi.as_ref()) || has_text(status.cpi.as_ref()) {
             continue;
         }
         let ready = json!({
@@ -256,14 +258,14 @@ async fn tell(
         let patch = Patch::Merge(json!({"status": body}));
         own.patch_status(&config.name_any(), &by, &patch).await?;
         if news {
-            event(client, &config, home, text).await;
+            event(client, &config, namespace, text).await;
         }
     }
     Ok(())
 }
 
 /// Publishes a core/v1 event: the account of an earlier VDO lacks the permission to write newer ones.
-async fn event(client: &Client, config: &VDOConfig, home: &str, text: &str) {
+async fn event(client: &Client, config: &VDOConfig, namespace: &str, text: &str) {
     let now = Time(Timestamp::now());
     let event = Event {
         metadata: kube::api::ObjectMeta {
@@ -279,7 +281,7 @@ async fn event(client: &Client, config: &VDOConfig, home: &str, text: &str) {
         count: Some(1),
         ..Event::default()
     };
-    let events = Api::<Event>::namespaced(client.clone(), home);
+    let events = Api::<Event>::namespaced(client.clone(), namespace);
     if let Err(error) = events.create(&PostParams::default(), &event).await {
         tracing::debug!(error = error_chain(&error), "no event could be written");
     }
@@ -299,14 +301,14 @@ mod tests {
         }
     }
 
-    fn right(group: &str, resource: &str, verb: &'static str) -> Right {
+    fn permission(group: &str, resource: &str, verb: &'static str) -> Permission {
         let (group, resource) = (group.to_owned(), resource.to_owned());
-        Right { group, resource, verb, namespace: String::new(), name: "" }
+        Permission { group, resource, verb, namespace: String::new(), name: "" }
     }
 
     #[test]
-    fn a_right_is_there_by_name_or_by_wildcard_and_not_for_some_objects_alone() {
-        let nodes = right("", "nodes", "watch");
+    fn a_permission_is_granted_by_name_or_by_wildcard_and_not_for_some_objects_alone() {
+        let nodes = permission("", "nodes", "watch");
         assert!(allows(&[rules(&[""], &["nodes"], &["list", "watch"])], &nodes));
         assert!(allows(&[rules(&["*"], &["*"], &["*"])], &nodes));
         assert!(!allows(&[rules(&["apps"], &["nodes"], &["watch"])], &nodes));
@@ -314,12 +316,12 @@ mod tests {
         let mut some = rules(&[""], &["nodes"], &["watch"]);
         some.resource_names = Some(vec!["node-1".into()]);
         assert!(!allows(&[some.clone()], &nodes));
-        assert!(allows(&[some.clone()], &Right { name: "node-1", ..nodes.clone() }));
-        assert!(!allows(&[some], &Right { name: "node-2", ..nodes }));
+        assert!(allows(&[some.clone()], &Permission { name: "node-1", ..nodes.clone() }));
+        assert!(!allows(&[some], &Permission { name: "node-2", ..nodes }));
     }
 
     #[test]
-    fn what_the_shipped_manifest_grants_is_all_that_is_needed() {
+    fn the_shipped_manifest_grants_every_needed_permission() {
         let mut granted: BTreeMap<String, Vec<ResourceRule>> = BTreeMap::new();
         for object in crate::install::objects() {
             if matches!(object.kind(), "Role" | "ClusterRole") {
@@ -328,17 +330,18 @@ mod tests {
                 granted.entry(object.namespace().to_owned()).or_default().extend(rules);
             }
         }
-        for right in needed(api::NAMESPACE, &BTreeSet::new()) {
-            let everywhere = allows(&granted[""], &right);
-            let there = granted.get(&right.namespace).is_some_and(|rules| allows(rules, &right));
-            assert!(everywhere || there, "{right}");
+        for permission in needed(api::NAMESPACE, &BTreeSet::new()) {
+            let everywhere = allows(&granted[""], &permission);
+            let there =
+                granted.get(&permission.namespace).is_some_and(|rules| allows(rules, &permission));
+            assert!(everywhere || there, "{permission}");
         }
     }
 
     #[test]
     fn missing_permissions_are_named_in_one_sentence_with_the_fix() {
         let text = sentence(
-            &finding("home", &[right("storage.k8s.io", "volumeattachments", "list")]),
+            &finding("vdo-system", &[permission("storage.k8s.io", "volumeattachments", "list")]),
             false,
         );
         assert!(text.contains("list volumeattachments.storage.k8s.io"), "{text}");

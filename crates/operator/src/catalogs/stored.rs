@@ -19,7 +19,7 @@ const NAME: &str = "vdo-kept-catalog";
 const LIMIT: usize = 900_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct StoredCatalog {
     /// The highest accepted serial by signing key.
     pub(super) floors: BTreeMap<KeyId, u64>,
     /// The highest accepted serial of any key. Early releases stored this instead of `floors`.
@@ -30,16 +30,16 @@ pub(super) struct Kept {
     pub(super) bundle: String,
 }
 
-/// Reads the stored catalog. Returns an empty [`Kept`] if there is none.
-pub(super) async fn read(client: &Client, namespace: &str) -> Result<Kept, kube::Error> {
+/// Reads the stored catalog. Returns an empty [`StoredCatalog`] if there is none.
+pub(super) async fn read(client: &Client, namespace: &str) -> Result<StoredCatalog, kube::Error> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let map = maps.get_opt(NAME).await?;
     Ok(from(map.and_then(|map| map.data).unwrap_or_default()))
 }
 
-fn from(mut data: BTreeMap<String, String>) -> Kept {
+fn from(mut data: BTreeMap<String, String>) -> StoredCatalog {
     let mut take = |key: &str| data.remove(key).unwrap_or_default();
-    Kept {
+    StoredCatalog {
         floors: serde_json::from_str(&take("floors")).unwrap_or_default(),
         early_floor: take("floor").parse().ok(),
         source: take("source"),
@@ -50,14 +50,14 @@ fn from(mut data: BTreeMap<String, String>) -> Kept {
 pub(super) async fn write(
     client: &Client,
     namespace: &str,
-    kept: &Kept,
+    stored: &StoredCatalog,
 ) -> Result<(), kube::Error> {
-    let bundle = if kept.bundle.len() <= LIMIT { kept.bundle.as_str() } else { "" };
+    let bundle = if stored.bundle.len() <= LIMIT { stored.bundle.as_str() } else { "" };
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": namespace},
         "data": {
-            "floors": json!(kept.floors).to_string(), "source": kept.source, "bundle": bundle,
+            "floors": json!(stored.floors).to_string(), "source": stored.source, "bundle": bundle,
         },
     });
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
@@ -71,14 +71,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_early_release_kept_is_understood_and_damage_is_no_floor() {
+    fn a_catalog_stored_by_an_early_release_is_read_and_damage_is_no_floor() {
         let data = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
         let early = from(data(&[("floor", "7"), ("source", "https://x"), ("bundle", "{}")]));
         assert_eq!((early.early_floor, early.floors.len()), (Some(7), 0));
-        assert_eq!(from(data(&[("floors", "scribble")])), Kept::default());
-        let kept = from(data(&[("floors", r#"{"0011223344556677": 18446744073709551615}"#)]));
-        assert_eq!(kept.floors.into_values().collect::<Vec<_>>(), [u64::MAX]);
+        assert_eq!(from(data(&[("floors", "scribble")])), StoredCatalog::default());
+        let stored = from(data(&[("floors", r#"{"0011223344556677": 18446744073709551615}"#)]));
+        assert_eq!(stored.floors.into_values().collect::<Vec<_>>(), [u64::MAX]);
     }
 }
