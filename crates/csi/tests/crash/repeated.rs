@@ -83,7 +83,7 @@ impl Site {
         self.vcenter.fault(fault.times(1)).await;
         let begun = eventually("vCenter has the call", 30, async || {
             let calls = self.vcenter.calls().await;
-            if calls.of(call.method()) > 0 { Ok(()) } else { Err(format!("{:?}", calls.total)) }
+            if calls.count(call.method()) > 0 { Ok(()) } else { Err(format!("{:?}", calls.total)) }
         });
         tokio::select! {
             result = self.call(call, id) => panic!("{call:?}: {result:?}"),

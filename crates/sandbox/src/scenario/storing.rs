@@ -61,6 +61,8 @@ fn objects() -> [Value; 3] {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "writer"},
         "spec": {
+            // The containers do not run as root.
+            "securityContext": {"fsGroup": 65532},
             "initContainers": [{
                 // An image with a shell.
                 "name": "script", "image": image, "command": ["/bin/sh", "-ec", script],

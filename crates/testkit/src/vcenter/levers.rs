@@ -42,11 +42,6 @@ impl Calls {
         self.total.get(method).copied().unwrap_or(0)
     }
 
-    /// The former name of [`Self::count`], until the tests of `csi` use the new one.
-    pub fn of(&self, method: &str) -> u64 {
-        self.count(method)
-    }
-
     pub fn sum(&self) -> u64 {
         self.total.values().sum()
     }
