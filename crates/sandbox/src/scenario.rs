@@ -49,7 +49,7 @@ async fn install(user: &User<'_>, arguments: &Arguments) -> Result<(), Failure> 
     match &user.environment.nodes {
         ClusterNodes::Simulated { .. } => user.does(&["deploy"]).await?,
         ClusterNodes::Real(nodes) => {
-            user.does(&["deploy", "--image", &nodes.operator_image]).await?
+            user.does(&["deploy", "--image", &nodes.operator_image]).await?;
         }
     }
     // Faults of vCenter and the nodes come first, those of objects as soon as the objects exist.
