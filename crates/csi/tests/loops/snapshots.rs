@@ -195,7 +195,8 @@ async fn a_snapshot_is_taken_restored_and_deleted() {
     stage.until_event(&content_of("unwanted"), "SnapshotCreationFailed").await;
     delete(&stage, "unwanted").await;
     assert!(stage.driver.snapshots().is_empty());
-    assert_eq!(stage.driver.calls("delete-snapshot"), 2);
+    // It is repeated if somebody else changed the content meanwhile.
+    assert!(stage.driver.calls("delete-snapshot") >= 2);
 }
 
 fn source(driver: &Driver, volume: &str) -> String {
