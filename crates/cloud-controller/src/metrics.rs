@@ -118,19 +118,19 @@ impl Metrics {
     }
 
     pub fn count_sessions(&self, name: &str, open: usize) {
-        let labels = VcenterLabels::of(name);
+        let labels = VcenterLabels::new(name);
         self.sessions.get_or_create(&labels).set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
     pub fn forget(&self, name: &str) {
-        let labels = VcenterLabels::of(name);
+        let labels = VcenterLabels::new(name);
         self.vcenters.forget(name);
         self.last_heard.remove(&labels);
         self.sessions.remove(&labels);
     }
 
     pub fn observer(&self, vcenter: &str) -> Arc<dyn CallObserver> {
-        let labels = VcenterLabels::of(vcenter);
+        let labels = VcenterLabels::new(vcenter);
         Arc::new(Observer { metrics: self.clone(), labels })
     }
 }

@@ -88,7 +88,7 @@ pub enum Error {
     Ended { source: runtime::tasks::Ended },
 }
 
-/// What the loops work with.
+/// The services that the loops use.
 pub struct Services {
     pub controller: Arc<dyn Controller>,
     /// The recorded creations; without them, creations whose claim is gone are not finished.
@@ -99,8 +99,8 @@ pub struct Services {
 }
 
 impl Services {
-    /// Only what the sidecars need too.
-    pub fn of(controller: Arc<dyn Controller>) -> Self {
+    /// Only the part that the sidecars need too.
+    pub fn with_controller(controller: Arc<dyn Controller>) -> Self {
         Self { controller, creations: None, vcenters: None, metrics: LoopMetrics::default() }
     }
 }

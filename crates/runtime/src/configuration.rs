@@ -11,7 +11,7 @@ pub struct Followed<T> {
     last_error: String,
 }
 
-/// What the latest reading means.
+/// The meaning of the latest reading.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reading<T> {
     Same,

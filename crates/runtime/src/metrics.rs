@@ -67,7 +67,7 @@ pub struct VcenterLabels {
 }
 
 impl VcenterLabels {
-    pub fn of(vcenter: &str) -> Self {
+    pub fn new(vcenter: &str) -> Self {
         Self { vcenter: vcenter.to_owned() }
     }
 }
@@ -98,11 +98,11 @@ impl VcenterMetrics {
     }
 
     pub fn call_started(&self, vcenter: &str) {
-        self.in_flight.get_or_create(&VcenterLabels::of(vcenter)).inc();
+        self.in_flight.get_or_create(&VcenterLabels::new(vcenter)).inc();
     }
 
     pub fn call_finished(&self, vcenter: &str, request: &str, failed: bool, latency: Duration) {
-        self.in_flight.get_or_create(&VcenterLabels::of(vcenter)).dec();
+        self.in_flight.get_or_create(&VcenterLabels::new(vcenter)).dec();
         let labels = CallLabels { vcenter: vcenter.to_owned(), request: request.to_owned() };
         self.latency.get_or_create(&labels).observe(latency.as_secs_f64());
         if failed {
@@ -111,12 +111,12 @@ impl VcenterMetrics {
     }
 
     pub fn set_live(&self, vcenter: &str, live: bool) {
-        self.live.get_or_create(&VcenterLabels::of(vcenter)).set(i64::from(live));
+        self.live.get_or_create(&VcenterLabels::new(vcenter)).set(i64::from(live));
     }
 
     /// Forgets a vCenter that is not configured any more.
     pub fn forget(&self, vcenter: &str) {
-        let labels = VcenterLabels::of(vcenter);
+        let labels = VcenterLabels::new(vcenter);
         self.live.remove(&labels);
         self.in_flight.remove(&labels);
     }

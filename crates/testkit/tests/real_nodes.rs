@@ -1,4 +1,4 @@
-//! Real nodes and disks on this machine. `make test-nodes` runs these tests.
+//! Real nodes and disks on this computer. `make test-nodes` runs these tests.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{fs::File, os::unix::fs::FileExt as _, path::Path, process::Command};

@@ -75,7 +75,7 @@ impl Environment {
         environment
     }
 
-    /// What the kubelets, the registrar and the manifest of the Go driver would create.
+    /// The objects that the kubelets, the registrar and the manifest of the Go driver would create.
     async fn objects(&self, vms: &[Vm]) {
         let client = self.plane.client();
         create::<Namespace>(Api::all(client.clone()), json!({"metadata": {"name": NAMESPACE}}))

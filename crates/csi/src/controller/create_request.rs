@@ -115,7 +115,7 @@ impl WantedVolume {
 }
 
 impl WantedVolume {
-    /// What an earlier call asked for, as far as its record says.
+    /// The request of an earlier call, as far as its record has it.
     pub(super) fn recorded(record: &Operation) -> Self {
         let source = record.source.as_ref().map(|id| match id.split_once('+') {
             Some((volume, snapshot)) => {

@@ -1,4 +1,4 @@
-//! What a loop remembers of failed attempts to change the volume of a claim.
+//! The memory of a loop of failed attempts to change the volume of a claim.
 
 use std::{
     collections::{HashMap, HashSet},

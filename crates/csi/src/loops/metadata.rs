@@ -70,11 +70,11 @@ pub struct MetadataSync {
     backoff: Backoff<Arc<str>>,
     pods: PodIndex,
     pods_ready: watch::Sender<bool>,
-    /// What CNS knows of each volume of this cluster, by handle.
+    /// The entries in CNS of each volume of this cluster, by handle.
     known: Mutex<HashMap<String, Vec<Entry>>>,
 }
 
-/// What became of some updates.
+/// The outcome of some updates.
 #[derive(Default)]
 struct Sent {
     /// The handles to try again.
@@ -83,11 +83,11 @@ struct Sent {
     unknown: Vec<Update>,
 }
 
-/// What CNS should change on one volume.
+/// An update of one volume.
 struct Update {
     handle: String,
     changes: Vec<EntityMetadata>,
-    /// What CNS knows after the update.
+    /// The entries in CNS after the update.
     after: Vec<Entry>,
 }
 
@@ -295,7 +295,7 @@ impl MetadataSync {
             for entity in &mut written {
                 entity.labels.clear();
             }
-            let entries = written.iter().map(|entity| Entry::of(entity, &owner)).collect();
+            let entries = written.iter().map(|entity| Entry::from_entity(entity, &owner)).collect();
             known.insert(handle.clone(), entries);
         }
     }
@@ -379,7 +379,7 @@ impl MetadataSync {
             .map(|(volume, claim)| Objects {
                 volume,
                 claim: claim.as_deref(),
-                pods: claim.iter().flat_map(|claim| self.pods.of(&claim.path())).collect(),
+                pods: claim.iter().flat_map(|claim| self.pods.names(&claim.path())).collect(),
             })
             .collect();
         let desired = entities::desired(&objects, owner);

@@ -3,7 +3,7 @@
 //! external-provisioner repeats CreateVolume until its answer is final even if the claim is gone, and then creates the
 //! PersistentVolume; the controller-manager marks it as released, and its reclaim policy decides. But it keeps such
 //! requests in memory only. Here the operation record contains the PersistentVolume, so that the next leader does the
-//! same. No volume is deleted here: the reclaim loop deletes it if its PersistentVolume says so.
+//! same. No volume is deleted here: the reclaim loop deletes it if the policy of its PersistentVolume is Delete.
 
 use std::{sync::Arc, time::Duration};
 

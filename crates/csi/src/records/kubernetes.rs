@@ -117,7 +117,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// What this process wrote lately counts more than what the watch has delivered.
+    /// The last write of this process counts more than the delivery of the watch.
     fn current(&self, object: &str) -> Option<Operation> {
         let own = self.written.get(object).filter(|(at, _)| at.elapsed() < WATCH_LAG);
         match own {

@@ -205,7 +205,8 @@ fn by_spec(
         let named = outcomes.iter().position(|outcome| {
             outcome.as_ref().is_some_and(|(volume, _)| volume.as_ref() == Some(&spec.volume))
         });
-        let at = named.or_else(|| ordered.then_some(position));
+        let is_unnamed = |at: &usize| matches!(outcomes.get(*at), Some(Some((None, _))));
+        let at = named.or_else(|| Some(position).filter(|at| ordered && is_unnamed(at)));
         let outcome = at.and_then(|at| outcomes.get_mut(at)?.take());
         found.push(match outcome {
             Some((_, result)) => result.map_err(Refused::Volume),
@@ -232,6 +233,18 @@ mod tests {
 
     fn spec(volume: &str) -> AttachSpec {
         AttachSpec { volume: VolumeId::from(volume), vm: MoRef::new("VirtualMachine", "vm-1") }
+    }
+
+    #[test]
+    fn a_volume_never_gets_the_disk_of_another() {
+        let specs = [spec("a"), spec("b")];
+        let outcomes = vec![
+            (Some(VolumeId::from("b")), Ok("disk-of-b".to_owned())),
+            (None, Err(fault("no free slot"))),
+        ];
+        let found = by_spec(&specs, outcomes);
+        assert!(found[0].is_err());
+        assert!(matches!(&found[1], Ok(disk) if disk == "disk-of-b"));
     }
 
     #[test]

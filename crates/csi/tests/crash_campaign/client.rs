@@ -66,7 +66,7 @@ impl<'a> Client<'a> {
         Self { lane, random, tally, prefix, names: 0, volumes: Vec::new(), history: Vec::new() }
     }
 
-    /// What vCenter must have.
+    /// The volumes that vCenter must have.
     pub(crate) fn held(&self) -> Vec<(String, Volume)> {
         let volume = |held: &Held| {
             let snapshots = held.snapshots.iter().map(|(name, _)| format!("{name}-{}", held.id));

@@ -1,4 +1,4 @@
-//! What happens to a controller and its vCenter during a run.
+//! The faults of a controller and its vCenter during a run.
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ use vsphere::{Client, Credentials, Trust, cns::QueryFilter};
 
 pub(crate) const NODES: usize = 3;
 
-/// What all lanes share.
+/// The parts that all lanes share.
 pub(crate) struct Outside {
     plane: ControlPlane,
 }

@@ -21,7 +21,7 @@ use csi::proto::csi::{
 };
 use testkit::SeededRandom;
 
-/// What exists in vCenter and on the node.
+/// The objects in vCenter and on the node.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) nodes: Vec<String>,

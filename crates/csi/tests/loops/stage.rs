@@ -153,7 +153,7 @@ impl Stage {
         let client = self.plane.client_as(&User::service_account("kube-system", ACCOUNT));
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let services = Services::of(controller);
+        let services = Services::with_controller(controller);
         tasks.spawn(loops::run(client, services, settings, mandate, shutdown.clone()));
         Run { tasks, shutdown }
     }

@@ -18,7 +18,7 @@ use testkit::{ControlPlane, Disks, Inventory, Nic, RealNode, Registry, Vcenter, 
 use tokio::time::{Instant, sleep};
 
 pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
-/// How long vdoctl waits, in seconds. Other tests keep the machine busy.
+/// How long vdoctl waits, in seconds. Other tests keep the computer busy.
 const TIMEOUT: &str = "400";
 /// The pods of our cloud controller.
 const CLOUD_CONTROLLER: &str = "name=vsphere-cloud-controller-manager";

@@ -1,4 +1,4 @@
-//! What CNS should know about the Kubernetes objects of a volume, and how it differs from what CNS knows.
+//! The entries that CNS should have for the Kubernetes objects of a volume, and how they differ from those it has.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -42,7 +42,7 @@ pub struct Entry {
 
 impl Entry {
     /// Reads an entry. It counts as ours if it has the uid of the cluster.
-    pub fn of(entity: &EntityMetadata, owner: &Owner) -> Self {
+    pub fn from_entity(entity: &EntityMetadata, owner: &Owner) -> Self {
         let mut labels: Vec<(&str, &str)> =
             entity.labels.iter().map(|label| (&*label.key, &*label.value)).collect();
         labels.sort_unstable();
@@ -146,8 +146,10 @@ pub fn difference(
     known: &[Entry],
     owner: &Owner,
 ) -> (Vec<EntityMetadata>, Vec<Entry>) {
-    let wanted: Vec<Entry> =
-        desired.iter().map(|entity| Entry { is_ours: true, ..Entry::of(entity, owner) }).collect();
+    let wanted: Vec<Entry> = desired
+        .iter()
+        .map(|entity| Entry { is_ours: true, ..Entry::from_entity(entity, owner) })
+        .collect();
     let (mut changes, mut after) = (Vec::new(), wanted.clone());
     for entry in known {
         if wanted.iter().any(|wanted| wanted.is_same_object(entry)) {
@@ -167,11 +169,11 @@ pub fn difference(
     (changes, after)
 }
 
-/// What CNS says about a volume, together with what this process knows about its own entries.
+/// The entries of a volume in CNS, joined with those that this process knows to be its own.
 pub fn known(in_cns: &[EntityMetadata], before: &[Entry], owner: &Owner) -> Vec<Entry> {
     let of_cluster = in_cns.iter().filter(|entity| entity.cluster.as_ref() == Some(&owner.id));
     let merged = of_cluster.map(|entity| {
-        let entry = Entry::of(entity, owner);
+        let entry = Entry::from_entity(entity, owner);
         let was_ours = before.iter().any(|known| known.is_same_object(&entry) && known.is_ours);
         Entry { is_ours: entry.is_ours || was_ours, ..entry }
     });

@@ -112,7 +112,7 @@ impl State {
 }
 
 impl PodIndex {
-    pub(super) fn of(&self, claim: &str) -> Vec<String> {
+    pub(super) fn names(&self, claim: &str) -> Vec<String> {
         self.state().pods.get(claim).into_iter().flatten().cloned().collect()
     }
 
@@ -184,9 +184,9 @@ mod tests {
         assert_eq!(index.state().set(&one), ["shop/data"]);
         assert!(index.state().set(&one).is_empty(), "nothing changed");
         index.state().set(&two);
-        assert_eq!(index.of("shop/data"), ["one", "two"]);
+        assert_eq!(index.names("shop/data"), ["one", "two"]);
         assert_eq!(index.state().remove(&one), ["shop/data"]);
-        assert_eq!(index.of("shop/data"), ["two"]);
+        assert_eq!(index.names("shop/data"), ["two"]);
         index.state().remove(&two);
         assert!(index.state().pods.is_empty() && index.state().claims.is_empty());
     }
