@@ -22,6 +22,7 @@ static: ## Build every binary, optimised and statically linked, for images witho
 	CC_$(subst -,_,$(STATIC))=musl-gcc $(CARGO) build --release --workspace --bins --target $(STATIC)
 
 images: prerequisites ## Build the container images for amd64 and arm64, without a container daemon
+	@scripts/setup images
 	@scripts/images
 
 push: images ## Push the images: REGISTRY=registry.example.com/vdo
@@ -90,6 +91,7 @@ peers-status: ## Show which of them exist and which would be built
 
 prerequisites:
 	@scripts/prerequisites
+	@scripts/setup
 
 clean: ## Remove the build results of this checkout
 	cargo clean
