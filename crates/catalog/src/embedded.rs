@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::{model::Catalog, read};
+use crate::{model::Catalog, parse};
 
 pub const TEXT: &str = include_str!("../data/catalog.yaml");
 
@@ -10,7 +10,9 @@ pub const TEXT: &str = include_str!("../data/catalog.yaml");
 /// reading failed anyway, the empty catalog would choose nothing and so change nothing.
 pub fn embedded() -> &'static Catalog {
     static CATALOG: LazyLock<Catalog> = LazyLock::new(|| {
-        read(TEXT.as_bytes()).unwrap_or_else(|_| Catalog {
+        let catalog =
+            parse::document(TEXT.as_bytes()).and_then(|document| parse::catalog(&document));
+        catalog.unwrap_or_else(|_| Catalog {
             serial: 0,
             issued: jiff::Timestamp::UNIX_EPOCH,
             expires: None,

@@ -9,7 +9,7 @@
 //!   embedded ──┐                          environment
 //!   trust ─────┼─► read ─► model::Catalog ─► choose ─► Decision ─► manifest ─► objects to apply
 //!   matrix ────┘     │ (lines expand)  │      │  │         │          │
-//!                proofread            diff   why path    image    from_manifest
+//!             parse, proofread        diff   why path    image    from_manifest
 //! ```
 
 pub mod choose;
@@ -18,11 +18,12 @@ mod embedded;
 mod environment;
 pub mod image;
 pub mod manifest;
-pub mod matrix;
+mod matrix;
 pub mod model;
+pub mod parse;
 pub mod path;
 pub mod proofread;
-pub mod read;
+mod read;
 mod template;
 #[cfg(feature = "cli")]
 pub mod tool;
@@ -36,6 +37,7 @@ pub use embedded::{TEXT as EMBEDDED, embedded};
 pub use environment::Environment;
 pub use image::{Image, Rewrite};
 pub use model::{Catalog, Driver, Implementation, Release, Vcenter};
+pub use parse::ReadError;
 pub use proofread::proofread;
-pub use read::{ReadError, read};
+pub use read::read;
 pub use write::write;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[derive(Debug, Snafu)]
-pub enum MatrixError {
+pub(crate) enum MatrixError {
     /// It has `CSI` or `CPI`, but another structure.
     #[snafu(display("the matrix does not have the structure of the Go VDO's"))]
     Form { source: serde_json::Error },
@@ -63,13 +63,13 @@ struct Range {
 }
 
 /// True if the document is a matrix, not a catalog.
-pub fn is_matrix(document: &Value) -> bool {
+pub(crate) fn is_matrix(document: &Value) -> bool {
     document.get("schema").is_none()
         && (document.get("CSI").is_some() || document.get("CPI").is_some())
 }
 
 /// Reads a matrix. Its serial is 0, because a matrix has no place in the order of catalogs.
-pub fn read(document: Value) -> Result<Catalog, MatrixError> {
+pub(crate) fn read(document: Value) -> Result<Catalog, MatrixError> {
     let matrix: Matrix = serde_json::from_value(document).context(FormSnafu)?;
     let mut releases = Vec::new();
     for (driver, entries) in [(Driver::Cpi, matrix.cpi), (Driver::Csi, matrix.csi)] {
@@ -95,7 +95,7 @@ pub fn read(document: Value) -> Result<Catalog, MatrixError> {
         releases,
         signed: false,
     };
-    crate::read::sort(&mut catalog);
+    catalog.sort();
     Ok(catalog)
 }
 

@@ -311,6 +311,13 @@ pub struct Catalog {
 }
 
 impl Catalog {
+    /// Sorts by driver, implementation and version. Every reader relies on this order.
+    pub(crate) fn sort(&mut self) {
+        self.releases.sort_by(|a, b| {
+            (a.driver, a.implementation, &a.version).cmp(&(b.driver, b.implementation, &b.version))
+        });
+    }
+
     /// The releases of one driver and implementation, oldest first.
     pub fn releases_of(
         &self,

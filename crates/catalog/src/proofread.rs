@@ -21,7 +21,7 @@ use serde_json::{Error, Map, Value, map};
 use crate::{
     matrix,
     model::{Catalog, Driver, Release},
-    read::{ExpandedRelease, LINE_FIELDS, Lines, SCHEMA_MAJOR, expand},
+    parse::{ExpandedRelease, LINE_FIELDS, Lines, SCHEMA_MAJOR, expand},
 };
 
 /// A part of a catalog that `read` ignores or refuses.

@@ -47,11 +47,12 @@ use zeroize::Zeroizing;
 
 use crate::{
     model::Catalog,
-    read::{self, ReadError, read},
+    parse::{self, ReadError},
+    read::read,
 };
 
 /// The size limit of a bundle: the largest catalog in base64, and room for signatures.
-pub const MAX_BUNDLE_BYTES: usize = read::MAX_BYTES / 3 * 4 + (64 << 10);
+pub const MAX_BUNDLE_BYTES: usize = parse::MAX_BYTES / 3 * 4 + (64 << 10);
 
 /// The media type of a bundle in an OCI registry and in HTTP headers.
 pub const MEDIA_TYPE: &str = "application/vnd.vmware.vdo.catalog.bundle.v1+json";

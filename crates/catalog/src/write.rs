@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     model::{Catalog, Driver},
-    read::SCHEMA_MAJOR,
+    parse::SCHEMA_MAJOR,
 };
 
 /// Writes a catalog as JSON (which is also YAML). Every release is a line of its own with all its fields,

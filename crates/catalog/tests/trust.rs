@@ -434,7 +434,7 @@ fn a_bundle_has_a_size_limit_even_if_its_catalog_is_small() {
 fn a_catalog_has_a_size_limit_even_if_its_bundle_is_small_enough() {
     let key = key();
     let public = [key.public()];
-    let padding = "# nothing\n".repeat((catalog::read::MAX_BYTES - EMBEDDED.len()) / 10 + 1);
+    let padding = "# nothing\n".repeat((catalog::parse::MAX_BYTES - EMBEDDED.len()) / 10 + 1);
     let large = bundle(&format!("{}\n{padding}", text(2)), key);
     assert!(large.len() <= MAX_BUNDLE_BYTES);
     let sentence = refused(&large, &public);

@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use api::{CompatibilityConfig, CompatibilityConfigStatus, VDOConfig, vdo_config::CatalogSource};
 use catalog::{
     Catalog, ReadError,
-    read::{MAX_BYTES, SCHEMA_MAJOR},
+    parse::{MAX_BYTES, SCHEMA_MAJOR},
     trust::{
         BoundedBuffer, CatalogStore, MAX_BUNDLE_BYTES, PublicKey, Refusal, Trust, project_keys,
     },

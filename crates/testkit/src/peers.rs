@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{LazyLock, Mutex},
@@ -9,18 +10,16 @@ use std::{
 
 use crate::{
     error::{BuildSnafu, Error, must},
-    process::spawn_tied_to_us,
+    paths::repository,
+    process::{Process, spawn_tied_to_us},
+    workdir::Workdir,
 };
 
-static FOUND: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
+/// Environment of the programs around the program under test: they run for seconds and need no garbage collection. This
+/// saves a fifth of the time of all tests.
+const SURROUNDINGS: &[(&str, &str)] = &[("GOGC", "400")];
 
-/// The root of the checkout.
-pub fn repository() -> &'static Path {
-    static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
-        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/testkit").into()
-    });
-    &ROOT
-}
+static FOUND: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
 
 /// The folder of our own programs. It builds them first, with the features of the tests: after `make test` has compiled
 /// everything, nothing is left to build.
@@ -106,11 +105,36 @@ pub(crate) fn locate_of(name: &str, kubernetes: Option<&str>) -> Result<PathBuf,
     Ok(path)
 }
 
-/// The folder outside the checkout for built programs, reserved ports and files of running tests.
-pub fn cache() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    set("VDO_CACHE")
-        .or_else(|| set("XDG_CACHE_HOME").map(|c| c.join("vdo")))
-        .or_else(|| set("HOME").map(|h| h.join(".cache/vdo")))
-        .unwrap_or_else(|| std::env::temp_dir().join("vdo"))
+impl Process {
+    /// Starts a real program from the cache, as [`Self::spawn`] does.
+    pub(crate) fn spawn_peer<I, A>(
+        name: &str,
+        label: &str,
+        arguments: I,
+        workdir: &Workdir,
+    ) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item = A>,
+        A: Into<OsString>,
+    {
+        Self::spawn_peer_of(None, name, label, arguments, workdir)
+    }
+
+    /// Like [`Self::spawn_peer`], for another minor of Kubernetes.
+    pub(crate) fn spawn_peer_of<I, A>(
+        kubernetes: Option<&str>,
+        name: &str,
+        label: &str,
+        arguments: I,
+        workdir: &Workdir,
+    ) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item = A>,
+        A: Into<OsString>,
+    {
+        let program = locate_of(name, kubernetes)?;
+        let process = Self::spawn(&program, label, arguments, SURROUNDINGS, workdir)?;
+        process.watch();
+        Ok(process)
+    }
 }

@@ -10,7 +10,7 @@ use snafu::ResultExt;
 
 use crate::{
     error::{Error, FilesSnafu, PortsSnafu},
-    peers::cache,
+    paths::cache,
 };
 
 /// Below the range for outgoing connections (32768 and up): a client cannot take a port between its reservation and its

@@ -21,13 +21,8 @@ use tokio::time::{Instant, sleep};
 use crate::{
     error::{DiedSnafu, Error, FilesSnafu, NotReadySnafu, SpawnSnafu},
     eventually::{Deadline, eventually},
-    peers::locate_of,
     workdir::Workdir,
 };
-
-/// Environment of the programs around the program under test: they run for seconds and need no garbage collection. This
-/// saves a fifth of the time of all tests.
-const SURROUNDINGS: &[(&str, &str)] = &[("GOGC", "400")];
 
 /// A running program, killed when dropped.
 #[derive(Debug)]
@@ -46,41 +41,7 @@ struct Inner {
 }
 
 impl Process {
-    /// Starts a real program from the cache. Its standard error goes to `<label>.log` in `workdir`,
-    /// its standard output to `<label>.out`.
-    pub(crate) fn spawn_peer<I, A>(
-        name: &str,
-        label: &str,
-        arguments: I,
-        workdir: &Workdir,
-    ) -> Result<Self, Error>
-    where
-        I: IntoIterator<Item = A>,
-        A: Into<OsString>,
-    {
-        Self::spawn_peer_of(None, name, label, arguments, workdir)
-    }
-
-    /// Like [`Self::spawn_peer`], for another minor of Kubernetes.
-    pub(crate) fn spawn_peer_of<I, A>(
-        kubernetes: Option<&str>,
-        name: &str,
-        label: &str,
-        arguments: I,
-        workdir: &Workdir,
-    ) -> Result<Self, Error>
-    where
-        I: IntoIterator<Item = A>,
-        A: Into<OsString>,
-    {
-        let program = locate_of(name, kubernetes)?;
-        let process = Self::spawn(&program, label, arguments, SURROUNDINGS, workdir)?;
-        let inner = Arc::downgrade(&process.inner);
-        PEERS.lock().unwrap_or_else(PoisonError::into_inner).push(inner);
-        Ok(process)
-    }
-
-    /// Starts any program in the same way, for example one of ours.
+    /// Starts a program. Its standard error goes to `<label>.log` in `workdir`, its standard output to `<label>.out`.
     pub fn spawn<I, A>(
         program: &Path,
         label: &str,
@@ -114,6 +75,11 @@ impl Process {
         let (name, child) = (label.to_owned(), Mutex::new(child));
         let dismissed = AtomicBool::new(false);
         Ok(Self { inner: Arc::new(Inner { name, child, log, output, dismissed }) })
+    }
+
+    /// Reports if it ends during a test.
+    pub(crate) fn watch(&self) {
+        PEERS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&self.inner));
     }
 
     pub fn pid(&self) -> u32 {

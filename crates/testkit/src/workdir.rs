@@ -15,7 +15,7 @@ use snafu::ResultExt;
 
 use crate::{
     error::{Error, FilesSnafu},
-    peers::cache,
+    paths::cache,
 };
 
 /// A folder that is removed when this value is dropped or the test run ends.

@@ -36,9 +36,6 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
 const DOES_NO_IO: &[&str] = &["redaction", "driver-config", "api", "catalog", "health", "plan"];
 const DOES_IO: &[&str] = &["tokio", "reqwest", "hyper", "kube-client"];
 
-/// Crates whose modules still have a dependency cycle. Empty this list as the cycles are removed.
-const CYCLES_TO_REMOVE: &[&str] = &["catalog", "vdoctl", "testkit"];
-
 /// The place of the module graph in `docs/design.md`.
 const GRAPH: (&str, &str) =
     ("<!-- module graph: written by make graph -->\n", "<!-- end of the module graph -->\n");
@@ -130,8 +127,7 @@ fn module_graphs() -> Vec<(&'static str, ModuleGraph)> {
 
 #[test]
 fn the_modules_of_a_crate_have_no_dependency_cycle() {
-    let strict = module_graphs().into_iter().filter(|(name, _)| !CYCLES_TO_REMOVE.contains(name));
-    for (name, graph) in strict {
+    for (name, graph) in module_graphs() {
         assert_eq!(graph.cycle(), None, "{name}: each of these modules depends on the next");
     }
 }

@@ -10,8 +10,8 @@ use snafu::ResultExt as _;
 
 use crate::{
     BUILD,
-    arguments::Global,
     failure::{ClusterSnafu, Doing as _, Failure, Outcome},
+    options::Global,
 };
 
 /// A cluster and the namespace of VDO.

@@ -3,8 +3,8 @@
 //! It only shows and asks. All rules are in the crates that the operator uses, so the two cannot disagree.
 //!
 //! ```text
-//!   arguments ──► commands ──► operator, health, catalog, vsphere, api   (the rules)
-//!   environment     │  │
+//!   dispatch ──► commands ──► operator, health, catalog, vsphere, api   (the rules)
+//!   arguments      │  │
 //!                   │  ├─ document   the user's YAML, with locations
 //!                   │  ├─ cluster    the connection to the API server
 //!                   │  └─ critical   changes that Ctrl-C must not interrupt
@@ -20,11 +20,13 @@ mod cluster;
 mod commands;
 mod critical;
 mod diff;
+mod dispatch;
 mod document;
 mod environment;
 mod exit;
 mod failure;
 mod findings;
+mod options;
 mod progress;
 mod reference;
 mod report;
@@ -46,6 +48,9 @@ pub fn reference() -> String {
 }
 
 pub fn main() -> ExitCode {
+    if arguments::is_plugin() {
+        text::name_as_plugin(arguments::command().get_subcommands());
+    }
     let arguments = match arguments::parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -73,7 +78,7 @@ pub fn main() -> ExitCode {
         let _ = runtime::telemetry::Logs::start(runtime::telemetry::Format::Human, filter);
     }
     let screen = Screen::new(global.color.into(), global.quiet, global.yes);
-    match commands::run(&global, task, &screen) {
+    match dispatch::run(&global, task, &screen) {
         Ok(()) => Exit::Success.into(),
         Err(failure) => report::show(&failure, &screen).into(),
     }

@@ -7,8 +7,6 @@ use clap::Command;
 use jiff::{SignedDuration, Timestamp};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::arguments;
-
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
 pub(crate) const CARE: Style = AnsiColor::Yellow.on_default().bold();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
@@ -25,15 +23,17 @@ pub(crate) fn columns(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()
 }
 
+static PLUGIN_COMMANDS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// From now on, texts name these commands as kubectl does.
+pub(crate) fn name_as_plugin<'c>(commands: impl Iterator<Item = &'c Command>) {
+    let names = commands.map(|command| command.get_name().to_owned());
+    PLUGIN_COMMANDS.get_or_init(|| names.collect());
+}
+
 /// Replaces `vdoctl COMMAND` by `kubectl vdo COMMAND` if vdoctl runs as a plugin.
 pub(crate) fn as_called(text: &str) -> Cow<'_, str> {
-    static COMMANDS: OnceLock<Vec<String>> = OnceLock::new();
-    let commands = COMMANDS.get_or_init(|| {
-        let command = arguments::is_plugin().then(arguments::command);
-        let names = command.iter().flat_map(Command::get_subcommands).map(Command::get_name);
-        names.map(str::to_owned).collect()
-    });
-    renamed(text, commands)
+    renamed(text, PLUGIN_COMMANDS.get().map_or(&[], Vec::as_slice))
 }
 
 fn renamed<'t>(text: &'t str, commands: &[String]) -> Cow<'t, str> {

@@ -11,10 +11,10 @@ use plan::{
 use serde_json::json;
 
 use crate::{
-    arguments::Global,
     cluster::Cluster,
     failure::{Failure, Outcome},
     findings,
+    options::Global,
     screen::Screen,
     text::{CARE, GOOD, Table, paint},
 };

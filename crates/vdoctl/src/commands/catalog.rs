@@ -8,11 +8,11 @@ use operator::writing;
 use serde_json::json;
 
 use crate::{
-    arguments::Global,
     cluster::Cluster,
     critical,
     document::File,
     failure::{Failure, Outcome},
+    options::Global,
     screen::Screen,
     text::{fold, nearest, wrap},
 };

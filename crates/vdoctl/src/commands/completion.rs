@@ -1,9 +1,9 @@
 //! `vdoctl completion`.
 
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::{arguments, failure::Outcome, screen::Screen};
+use crate::{failure::Outcome, screen::Screen};
 
 /// Print a completion script for a shell.
 ///
@@ -16,9 +16,9 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    pub(crate) fn run(&self, screen: &Screen) -> Outcome {
+    pub(crate) fn run(&self, mut command: Command, screen: &Screen) -> Outcome {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut arguments::command(), "vdoctl", &mut script);
+        clap_complete::generate(self.shell, &mut command, "vdoctl", &mut script);
         screen.print(&String::from_utf8_lossy(&script))
     }
 }

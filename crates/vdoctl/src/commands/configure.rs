@@ -22,11 +22,11 @@ pub(crate) use self::{
     flags::VcenterFlags,
 };
 use crate::{
-    arguments::{Global, OutputFormat},
     cluster::{Cluster, ConfigLookup},
     critical,
     diff::diff,
     failure::{Outcome, request},
+    options::{Global, OutputFormat},
     screen::Screen,
     text::{CARE, DIM, GOOD, paint},
 };

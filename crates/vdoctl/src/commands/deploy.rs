@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep};
 
 use self::pod_options::PodOptions;
 use crate::{
-    arguments::Global,
     cluster::Cluster,
     critical,
     document::File,
     failure::{self, Doing as _, Failure, Outcome, refuse, request},
+    options::Global,
     progress::{PACE, ProgressStep},
     rollout::Rollout,
     screen::Screen,
@@ -50,7 +50,7 @@ pub(crate) struct Deploy {
     dry_run: bool,
     /// Print the manifest instead of applying it. This needs no cluster.
     #[arg(long, short, value_enum)]
-    output: Option<crate::arguments::OutputFormat>,
+    output: Option<crate::options::OutputFormat>,
     /// Do not wait until the operator runs.
     #[arg(long)]
     no_wait: bool,

@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use super::configure::VcenterFlags;
 use crate::{
     BUILD,
-    arguments::{Global, OutputFormat},
     cluster::Cluster,
     exit::Exit,
     failure::{Doing as _, Failure, Outcome},
     findings,
+    options::{Global, OutputFormat},
     progress::ProgressStep,
     screen::Screen,
     text::{BAD, CARE, GOOD, count, paint, wrap},

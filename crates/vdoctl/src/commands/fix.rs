@@ -12,12 +12,12 @@ use operator::remediation::{self, RepairClients};
 
 use super::{configure::VcenterFlags, doctor, explain};
 use crate::{
-    arguments::Global,
     cluster::Cluster,
     critical,
     exit::Exit,
     failure::{Doing as _, Failure, Outcome, request},
     findings,
+    options::Global,
     progress::ProgressStep,
     screen::Screen,
     text::{CARE, DIM, GOOD, STRONG, Table, count, paint, wrap},

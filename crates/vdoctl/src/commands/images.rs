@@ -9,8 +9,8 @@ use plan::decide;
 use semver::Version;
 
 use crate::{
-    arguments::Global,
     failure::{Outcome, request},
+    options::Global,
     screen::Screen,
 };
 

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use crate::{
     BUILD,
-    arguments::{Global, OutputFormat},
     cluster::Cluster,
     failure::{Failure, Outcome},
     findings,
+    options::{Global, OutputFormat},
     progress::ProgressStep,
     screen::Screen,
     text::{BUSY, CARE, DIM, GOOD, STRONG, count, paint, wrap},

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use super::configure::{Draft, show};
 use crate::{
-    arguments::Global,
     cluster::Cluster,
     critical,
     failure::{Doing as _, Outcome, refuse, request},
+    options::Global,
     screen::Screen,
     text::{GOOD, paint},
 };

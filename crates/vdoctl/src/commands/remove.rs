@@ -14,11 +14,11 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    arguments::Global,
     cluster::Cluster,
     critical,
     failure::{Doing as _, Failure, Outcome, refuse},
     findings,
+    options::Global,
     progress::{PACE, ProgressStep},
     screen::Screen,
     text::{Table, count, wrap},

@@ -16,11 +16,11 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    arguments::{Global, OutputFormat},
     cluster::Cluster,
     exit::Exit,
     failure::{Doing as _, Failure, Outcome},
     findings,
+    options::{Global, OutputFormat},
     progress::{PACE, ProgressStep},
     screen::Screen,
 };

@@ -16,9 +16,9 @@ use serde_json::json;
 
 use crate::{
     BUILD,
-    arguments::Global,
     cluster::Cluster,
     failure::{Doing as _, Failure, Outcome, refuse, request},
+    options::Global,
     progress::ProgressStep,
     screen::Screen,
     text::count,

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 use super::status::Overview;
 use crate::{
-    arguments::Global,
     cluster::Cluster,
     exit::Exit,
     failure::{Doing as _, Failure, Outcome, refuse},
+    options::Global,
     screen::Screen,
     text::{STRONG, paint},
 };

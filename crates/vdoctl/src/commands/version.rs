@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::{
     BUILD,
-    arguments::{Global, OutputFormat},
     cluster::Cluster,
     failure::{Doing as _, Outcome},
+    options::{Global, OutputFormat},
     screen::Screen,
     text::Table,
 };

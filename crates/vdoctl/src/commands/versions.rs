@@ -13,9 +13,9 @@ use serde_json::json;
 
 use crate::{
     BUILD,
-    arguments::{Global, OutputFormat},
     cluster::Cluster,
     failure::Outcome,
+    options::{Global, OutputFormat},
     progress::ProgressStep,
     screen::Screen,
     text::{CARE, DIM, GOOD, Table, paint},

@@ -8,10 +8,10 @@ use operator::writing;
 use serde_json::json;
 
 use crate::{
-    arguments::Global,
     cluster::Cluster,
     critical,
     failure::{Failure, Outcome},
+    options::Global,
     screen::Screen,
     text::wrap,
 };
