@@ -327,29 +327,14 @@ pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -
     let folded = fold(written);
     known
         .filter(|name| !name.is_empty())
-        .map(|name| (distance(&folded, &fold(name)), name))
+        .map(|name| (strsim::levenshtein(&folded, &fold(name)), name))
         .min()
-        .filter(|(changes, _)| changes * 3 <= folded.len())
+        .filter(|(changes, _)| changes * 3 <= folded.chars().count())
         .map(|(_, name)| name.to_owned())
 }
 
-fn fold(name: &str) -> Vec<char> {
+fn fold(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
-}
-
-/// The Levenshtein distance.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -50,52 +50,34 @@ fn renamed<'t>(text: &'t str, commands: &[String]) -> Cow<'t, str> {
 /// Breaks a text at blanks into lines of at most `width` columns. The first line starts with `first`, the others
 /// with the same number of blanks. A word that is too long gets its own line.
 pub(crate) fn wrap(first: &str, text: &str, width: usize) -> String {
-    let indent = columns(first);
-    let room = width.saturating_sub(indent).max(16);
     let text = as_called(text);
-    let mut lines = Vec::new();
-    for paragraph in text.split('\n') {
-        let mut line = String::new();
-        for word in paragraph.split(' ').filter(|word| !word.is_empty()) {
-            if !line.is_empty() && columns(&line) + 1 + columns(word) > room {
-                lines.push(std::mem::take(&mut line));
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        lines.push(line);
-    }
-    let blanks = " ".repeat(indent);
-    let lines = lines.iter().enumerate().map(|(number, line)| {
-        let begin = if number == 0 { first } else { &blanks };
-        format!("{begin}{line}").trim_end().to_owned() + "\n"
-    });
-    lines.collect()
+    let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
+    wrapped(first, &" ".repeat(columns(first)), &words.join(" "), width)
 }
 
 /// Breaks lines that are too long at a blank, and indents the rest. Keeps shorter lines, with their columns.
 pub(crate) fn fold(text: &str, width: usize) -> String {
-    let text = as_called(text);
-    let mut folded = String::with_capacity(text.len());
-    for line in text.lines() {
-        let indent = line.len() - line.trim_start().len();
-        let (mut rest, mut begin) = (line, String::new());
-        loop {
-            let room = width.saturating_sub(begin.len()).max(16);
-            // Break at the last blank that fits, or else at the first one: a long word is not broken.
-            let mut blanks = rest.match_indices(' ').map(|(at, _)| at).filter(|at| *at > indent);
-            let first = blanks.clone().next();
-            let fits = blanks.rfind(|at| columns(&rest[..*at]) <= room);
-            let Some(at) = fits.or(first).filter(|_| columns(rest) > room) else { break };
-            folded.extend([&begin, rest[..at].trim_end(), "\n"]);
-            rest = rest[at..].trim_start();
-            begin = " ".repeat(indent + 4);
-        }
-        folded.extend([&begin, rest, "\n"]);
+    let line = |line: &str| {
+        let text = line.trim_start();
+        let first = &line[..line.len() - text.len()];
+        wrapped(first, &format!("{first}    "), text, width)
+    };
+    as_called(text).lines().map(line).collect()
+}
+
+fn wrapped(first: &str, others: &str, text: &str, width: usize) -> String {
+    if text.is_empty() {
+        return format!("{}\n", first.trim_end());
     }
-    folded
+    let options = textwrap::Options::new(width.max(columns(others) + 16))
+        .initial_indent(first)
+        .subsequent_indent(others)
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .wrap_algorithm(textwrap::WrapAlgorithm::FirstFit);
+    let lines = textwrap::wrap(text, options);
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 #[derive(Debug, Default)]
