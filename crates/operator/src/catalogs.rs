@@ -209,12 +209,6 @@ impl Catalogs {
         self.store = self.store.clone().with_floors(&stored.floors);
         let Some(config) = config else { return };
         let keys = keys_of(config);
-        // Early releases did not store which key signed the serial, so it applies to the keys that are
-        // trusted now.
-        if let (Some(floor), Ok(keys)) = (stored.early_floor, &keys) {
-            let floors = trusted(keys).iter().map(|key| (key.id(), floor)).collect();
-            self.store = self.store.clone().with_floors(&floors);
-        }
         if source_of(config).is_some_and(|source| source == stored.source)
             && !stored.bundle.is_empty()
         {
@@ -231,8 +225,7 @@ impl Catalogs {
         bytes: &[u8],
     ) -> Result<(), kube::Error> {
         let bundle = String::from_utf8_lossy(bytes).into_owned();
-        let stored =
-            StoredCatalog { floors: self.store.floors(), early_floor: None, source, bundle };
+        let stored = StoredCatalog { floors: self.store.floors(), source, bundle };
         if self.writes && self.stored.as_ref() != Some(&stored) {
             stored::write(client, namespace, &stored).await?;
             self.stored = Some(stored);

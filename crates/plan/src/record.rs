@@ -76,8 +76,8 @@ pub struct Record {
     /// The users of the configuration that the driver last got, by vCenter.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub users: BTreeSet<String>,
-    /// The tag categories for zones that the driver was last configured with, the widest first. None if an
-    /// early release of VDO applied the driver.
+    /// The tag categories for zones that the driver was last configured with, the widest first. None if VDO
+    /// does not know the configuration of an adopted driver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zones: Option<Vec<String>>,
     /// Every object that VDO can have applied.
@@ -153,9 +153,8 @@ pub struct Rejected {
     pub why: String,
     /// The generation of the VDOConfig that asked for the release.
     pub generation: i64,
-    /// The approval at that time; none in records of early releases.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub circumstances: Option<String>,
+    /// The approval at that time.
+    pub circumstances: String,
     /// The digest of its catalog entry at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,

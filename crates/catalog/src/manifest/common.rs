@@ -140,21 +140,10 @@ pub(crate) fn env(name: &str, value: &str) -> Value {
 /// termination message of their own. A container with its own policy keeps it.
 pub(crate) fn keep_crash_logs(object: &mut Value) {
     for container in containers(object) {
-        container.entry(POLICY).or_insert_with(|| json!(FROM_LOGS));
+        let policy = container.entry("terminationMessagePolicy");
+        policy.or_insert_with(|| json!("FallbackToLogsOnError"));
     }
 }
-
-/// Reverts [`keep_crash_logs`].
-pub(crate) fn drop_crash_logs(object: &mut Value) {
-    for container in containers(object) {
-        if container.get(POLICY).is_some_and(|policy| policy == FROM_LOGS) {
-            container.remove(POLICY);
-        }
-    }
-}
-
-const POLICY: &str = "terminationMessagePolicy";
-const FROM_LOGS: &str = "FallbackToLogsOnError";
 
 /// All containers of an object with a pod template.
 fn containers(object: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {

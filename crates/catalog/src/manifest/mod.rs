@@ -112,15 +112,6 @@ impl Object {
             .filter(|template| template.pointer("/spec/containers").is_some())
     }
 
-    /// Returns the object without the setting that stores the end of a failed container's log in the pod's
-    /// status, as earlier versions rendered it.
-    #[must_use]
-    pub fn without_crash_logs(&self) -> Self {
-        let mut object = self.clone();
-        common::drop_crash_logs(&mut object.0);
-        object
-    }
-
     pub fn stage(&self) -> Stage {
         match self.kind() {
             "Namespace" => Stage::Namespaces,

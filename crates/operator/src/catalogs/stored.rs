@@ -22,8 +22,6 @@ const LIMIT: usize = 900_000;
 pub(super) struct StoredCatalog {
     /// The highest accepted serial by signing key.
     pub(super) floors: BTreeMap<KeyId, u64>,
-    /// The highest accepted serial of any key. Early releases stored this instead of `floors`.
-    pub(super) early_floor: Option<u64>,
     /// The source of the catalog.
     pub(super) source: String,
     /// The signed catalog as VDO read it. VDO verifies the signature again.
@@ -41,7 +39,6 @@ fn from(mut data: BTreeMap<String, String>) -> StoredCatalog {
     let mut take = |key: &str| data.remove(key).unwrap_or_default();
     StoredCatalog {
         floors: serde_json::from_str(&take("floors")).unwrap_or_default(),
-        early_floor: take("floor").parse().ok(),
         source: take("source"),
         bundle: take("bundle"),
     }
@@ -71,12 +68,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_catalog_stored_by_an_early_release_is_read_and_damage_is_no_floor() {
+    fn a_stored_catalog_is_read_and_damage_is_no_floor() {
         let data = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
-        let early = from(data(&[("floor", "7"), ("source", "https://x"), ("bundle", "{}")]));
-        assert_eq!((early.early_floor, early.floors.len()), (Some(7), 0));
         assert_eq!(from(data(&[("floors", "scribble")])), StoredCatalog::default());
         let stored = from(data(&[("floors", r#"{"0011223344556677": 18446744073709551615}"#)]));
         assert_eq!(stored.floors.into_values().collect::<Vec<_>>(), [u64::MAX]);

@@ -167,18 +167,6 @@ fn a_key_that_replaces_another_starts_with_a_serial_of_its_own() {
 }
 
 #[test]
-fn the_floor_an_early_release_kept_holds_for_the_keys_of_today() {
-    let (key, _) = SigningKey::generate().unwrap();
-    let config = config(Some(&key));
-    let mut after = catalogs();
-    after
-        .resume(&StoredCatalog { early_floor: Some(7), ..StoredCatalog::default() }, Some(&config));
-    let keys = keys_of(&config);
-    assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, Delivery::Network));
-    assert!(after.offer("url", signed(7, &key).as_bytes(), &keys, Delivery::Network));
-}
-
-#[test]
 fn a_matrix_of_the_go_vdo_is_used_for_releases_vdo_carries() {
     let entry = |range: serde_json::Value| {
         json!({

@@ -107,7 +107,7 @@ impl RenderedDriver {
             .map(|(value, masked)| stamped(value, &digest(masked), &set));
         let settings: Vec<Object> = settings.collect();
         let named: Vec<String> = named.iter().map(digest).collect();
-        let (mut objects, digest) = settled(rendered, &named, &set, record);
+        let (mut objects, digest) = digested(rendered, &named, &set);
         objects.extend(settings.into_iter().filter(|_| passwords == PasswordRendering::Real));
         if reads_once {
             credentials::mark(facts, desired.driver, &mut objects);
@@ -140,34 +140,17 @@ impl RenderedDriver {
 }
 
 /// The rendered objects, each with its digest, and the digest of all objects and settings.
-///
-/// An earlier VDO rendered the containers without crash logs in the pod status. If a running release differs
-/// only in that, VDO does not roll it out again: the crash logs come with the next change.
-fn settled(
-    rendered: Vec<Object>,
-    settings: &[String],
-    set: &str,
-    record: &Record,
-) -> (Vec<Object>, String) {
-    let stamp = |objects: Vec<Object>| -> Vec<Object> {
-        let one = |Object(value)| {
-            let digest = digest(&value);
-            stamped(value, &digest, set)
-        };
-        objects.into_iter().map(one).collect()
+fn digested(rendered: Vec<Object>, settings: &[String], set: &str) -> (Vec<Object>, String) {
+    let mut digests = Vec::new();
+    let one = |Object(value)| {
+        let digest = digest(&value);
+        let object = stamped(value, &digest, set);
+        digests.push(json!(digest));
+        object
     };
-    let sum = |objects: &[Object]| {
-        let digests = objects.iter().map(|o| o.0["metadata"]["annotations"][names::DIGEST].clone());
-        digest(&Value::Array(digests.chain(settings.iter().map(|sum| json!(sum))).collect()))
-    };
-    let earlier = stamp(rendered.iter().map(Object::without_crash_logs).collect());
-    let earlier_sum = sum(&earlier);
-    if record.configuration.as_ref() == Some(&earlier_sum) {
-        return (earlier, earlier_sum);
-    }
-    let objects = stamp(rendered);
-    let sum = sum(&objects);
-    (objects, sum)
+    let objects = rendered.into_iter().map(one).collect();
+    digests.extend(settings.iter().map(|sum| json!(sum)));
+    (objects, digest(&Value::Array(digests)))
 }
 
 /// A Secret with the admin's vCenter credentials that these settings would overwrite.
@@ -232,43 +215,4 @@ pub(super) fn digest(value: &Value) -> String {
     let text = value.to_string();
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
     digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_driver_is_not_rolled_only_for_its_termination_message() {
-        let workload = |image: &str| {
-            Object(json!({
-                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "driver"},
-                "spec": {"template": {"spec": {"containers": [{
-                    "name": "driver", "image": image,
-                    "terminationMessagePolicy": "FallbackToLogsOnError",
-                }]}}},
-            }))
-        };
-        let render =
-            |image: &str, record: &Record| settled(vec![workload(image)], &[], "set", record);
-        let policy = |objects: &[Object]| {
-            objects[0]
-                .0
-                .pointer("/spec/template/spec/containers/0/terminationMessagePolicy")
-                .cloned()
-        };
-        let (fresh, sum) = render("one", &Record::default());
-        assert!(policy(&fresh).is_some(), "a new one has it from the beginning");
-        let again = Record { configuration: Some(sum.clone()), ..Record::default() };
-        assert_eq!(render("one", &again).1, sum);
-
-        let (_, earlier) =
-            settled(vec![workload("one").without_crash_logs()], &[], "set", &Record::default());
-        assert_ne!(earlier, sum);
-        let running = Record { configuration: Some(earlier.clone()), ..Record::default() };
-        let (kept, same) = render("one", &running);
-        assert_eq!((policy(&kept), same), (None, earlier), "a running driver stays as it is");
-        let (changed, _) = render("two", &running);
-        assert!(policy(&changed).is_some(), "a driver that changes anyway gets it");
-    }
 }

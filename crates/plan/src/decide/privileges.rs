@@ -23,9 +23,7 @@ pub(super) fn are_there(
     configuration: &RenderedDriver,
     plan: &mut DriverPlan,
 ) -> bool {
-    // Records of early releases contain no user. An adopted driver has no configuration of VDO yet.
-    let unrecorded = record.users.is_empty() && record.configuration.is_some();
-    let same = unrecorded || record.users == configuration.users;
+    let same = record.users == configuration.users;
     if record.version.is_none() || same || !configuration.changes_settings(facts, record) {
         return true;
     }

@@ -138,7 +138,7 @@ pub(super) fn rejection(facts: &Facts, driver: Driver, record: &Record) -> Optio
         implementation: record.implementation,
         why: trouble(facts, driver),
         generation: facts.generation(),
-        circumstances: Some(circumstances(facts, driver)),
+        circumstances: circumstances(facts, driver),
         entry: record.running().and_then(|build| entry(facts, driver, &build)),
     })
 }
@@ -165,11 +165,10 @@ pub(super) fn rejected<'a>(
 /// Whether nothing has changed since VDO rolled back a release: neither the spec, nor the approval, nor the
 /// catalog entry of this very release. A catalog without the release does not count as a change.
 fn stands(facts: &Facts, driver: Driver, rejected: &Rejected) -> bool {
-    let same = |known: &String| circumstances(facts, driver) == *known;
     let now = rejected.build().and_then(|build| entry(facts, driver, &build));
     let same_entry = rejected.entry.as_ref().zip(now).is_none_or(|(then, now)| *then == now);
     rejected.generation == facts.generation()
-        && rejected.circumstances.as_ref().is_none_or(same)
+        && rejected.circumstances == circumstances(facts, driver)
         && same_entry
 }
 
