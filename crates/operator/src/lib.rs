@@ -38,6 +38,8 @@ pub mod audit;
 pub mod catalogs;
 pub mod cluster;
 pub mod engine;
+#[cfg(test)]
+mod fake_api;
 pub mod followed;
 pub mod health_facts;
 pub mod install;

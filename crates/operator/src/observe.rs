@@ -102,8 +102,9 @@ pub async fn observe(
     let identified = identified(stores, vcenters, &config, &records, cluster_id).await;
     let own = observed.vcenters.iter();
     let objects = stores.objects(applied);
-    let driver_secrets =
-        driver_secrets::read_all(client, &stores.driver_secrets, &objects, &records).await;
+    let adopted = identity::adopted_cpi_secret(client, &records.cpi, &workloads).await;
+    let (driver_secrets, unusable_secrets) =
+        driver_secrets::read_all(client, &stores.driver_secrets, &objects, &records, adopted).await;
     let (catalog, catalog_trouble) = catalogs.in_use_for(&config);
     let facts = Facts {
         now: Timestamp::now(),
@@ -134,6 +135,7 @@ pub async fn observe(
         conflicts: applied.conflicts(Timestamp::now()),
         pull_secrets,
         driver_secrets,
+        unusable_secrets,
         operator_namespace: around.namespace.clone(),
         allowed_namespaces: crate::allowed_namespaces::all().map(str::to_owned).collect(),
         open_namespaces: crate::allowed_namespaces::opened(),

@@ -2,6 +2,8 @@
 //! manifests, charts. VDO deletes and re-creates nothing, and keeps names and the cluster id.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+#[path = "switching/adopted_password.rs"]
+mod adopted_password;
 mod common;
 #[path = "switching/go_vdo.rs"]
 mod go_vdo;

@@ -162,6 +162,11 @@ fn new_passwords(facts: &Facts, driver: &mut DriverPlan, notes: &mut Notes) {
         }
         () => None,
     };
+    if let Some(from) = credentials::reported_from(facts, driver.driver)
+        && facts.now < from
+    {
+        notes.wake_at(from);
+    }
     match (credentials::due(facts, driver), held) {
         (Ok(None), _) => {}
         (Ok(Some(due)), None) => due.first(facts, driver),

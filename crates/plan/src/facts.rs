@@ -88,6 +88,8 @@ pub struct Facts {
     /// The Secrets from which the drivers on record read their passwords, as they are in the cluster; only
     /// those that VDO could read.
     pub driver_secrets: BTreeMap<Driver, DriverSecret>,
+    /// The drivers on record whose passwords VDO cannot read or cannot write.
+    pub unusable_secrets: BTreeMap<Driver, UnusableSecret>,
     /// The namespace of the operator.
     pub operator_namespace: String,
     /// The namespaces in which VDO has permission to write drivers.
@@ -178,6 +180,17 @@ impl std::fmt::Debug for DriverSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DriverSecret").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// The reason why VDO cannot pass a password to a driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnusableSecret {
+    /// The Secret, or the ConfigMap, from which the driver reads its password.
+    pub id: ObjectId,
+    /// The reason, without the content of the Secret.
+    pub reason: String,
+    /// The time at which VDO first saw the problem.
+    pub since: Timestamp,
 }
 
 /// A VDOConfig that VDO does not follow.

@@ -5,6 +5,8 @@
 //! render it differently. So this module reads the fields that VDO applied last from the object itself. It
 //! applies them again with one more annotation.
 
+use std::collections::BTreeMap;
+
 use kube::{
     Client,
     api::{DynamicObject, Patch, PatchParams},
@@ -12,6 +14,8 @@ use kube::{
 use plan::{ObjectId, names};
 use serde_json::{Map, Value, json};
 use snafu::ResultExt;
+
+use crate::cluster::is_labelled;
 
 use super::{ApplySnafu, Error, NeverAppliedSnafu, NotRestartedSnafu, api_of};
 
@@ -28,8 +32,13 @@ pub(super) async fn restart(
 ) -> Result<bool, Error> {
     let api = api_of(client, id)?;
     let live = api.get(&id.name).await.context(ApplySnafu { object: id.clone() })?;
-    let Some(mut ours) = last_applied(&live) else {
-        return NeverAppliedSnafu { object: id.clone() }.fail();
+    let mut ours = match last_applied(&live) {
+        Some(ours) => ours,
+        // VDO adopted the workload and has not applied it yet: VDO owns nothing but this annotation.
+        None if !is_labelled(live.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())) => {
+            json!({})
+        }
+        None => return NeverAppliedSnafu { object: id.clone() }.fail(),
     };
     let template = &mut ours["spec"]["template"]["metadata"]["annotations"];
     if template[names::CREDENTIALS_CHANGED] == changed {

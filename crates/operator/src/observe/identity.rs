@@ -1,6 +1,6 @@
 //! The configuration of drivers not managed by VDO, and the CNS cluster id in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::Driver;
 use driver_config::{SecretText, cpi::CpiConfig, csi::CsiConfig};
@@ -10,7 +10,11 @@ use plan::{
     ObjectId,
     facts::{ClusterId, DriverWorkload, InUse, RunningConfig, WorkloadOrigin, WorkloadRole},
     names,
+    record::Record,
 };
+use runtime::error_chain::error_chain;
+
+use crate::cluster::driver_secrets::PasswordLocation;
 
 /// The keys under which the drivers look for their configuration, unless their arguments name others.
 const CPI_KEY: &str = "vsphere.conf";
@@ -73,18 +77,9 @@ pub(super) async fn cpi(
     client: &Client,
     places: &[ConfigLocation],
 ) -> Result<Option<Result<RunningConfig<CpiConfig>, String>>, kube::Error> {
-    for ConfigLocation { namespace, name, key } in places {
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-        let text = maps.get_opt(name).await?.and_then(|map| {
-            let mut data = map.data?;
-            // The file name can differ from the key.
-            data.remove(key).or_else(|| data.remove(CPI_KEY))
-        });
-        let (kind, text) = match text {
-            Some(text) => ("ConfigMap", Some(Ok(SecretText::from(text)))),
-            None => ("Secret", secret_text(client, namespace, name, key).await?),
-        };
-        let Some(text) = text else { continue };
+    for place in places {
+        let Some((kind, text)) = cpi_text(client, place).await? else { continue };
+        let ConfigLocation { namespace, name, .. } = place;
         let read = text.and_then(|text| CpiConfig::read(text.expose()).map_err(|e| e.to_string()));
         let read = read.map(|read| {
             let mut config = read.config;
@@ -103,6 +98,109 @@ pub(super) async fn cpi(
         return Ok(Some(read.map_err(place)));
     }
     Ok(None)
+}
+
+/// The cloud controller's configuration, with the kind of the object that contains it.
+async fn cpi_text(
+    client: &Client,
+    place: &ConfigLocation,
+) -> Result<Option<(&'static str, Result<SecretText, String>)>, kube::Error> {
+    let ConfigLocation { namespace, name, key } = place;
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let text = maps.get_opt(name).await?.and_then(|map| {
+        let mut data = map.data?;
+        // The file name can differ from the key.
+        data.remove(key).or_else(|| data.remove(CPI_KEY))
+    });
+    if let Some(text) = text {
+        return Ok(Some(("ConfigMap", Ok(SecretText::from(text)))));
+    }
+    let text = secret_text(client, namespace, name, key).await?;
+    Ok(text.map(|text| ("Secret", text)))
+}
+
+/// The Secret from which an adopted cloud controller reads its passwords until VDO rolls out its own
+/// configuration. None if VDO has applied the workload: the cloud controller then reads VDO's Secret.
+pub(super) async fn adopted_cpi_secret(
+    client: &Client,
+    record: &Record,
+    workloads: &BTreeMap<ObjectId, DriverWorkload>,
+) -> Option<PasswordLocation> {
+    record.version.as_ref().and(record.names.as_ref())?;
+    let own = workloads.iter().filter(|(id, workload)| {
+        workload.driver == Driver::Cpi && record.objects.contains(id) && !workload.labelled
+    });
+    let own: BTreeMap<ObjectId, DriverWorkload> =
+        own.map(|(id, workload)| (id.clone(), workload.clone())).collect();
+    let place = places(&own, Driver::Cpi).into_iter().next()?;
+    let id = |kind: &str| core_object(kind, &place.namespace, &place.name);
+    let unreadable = |kind, reason| PasswordLocation::Unusable(id(kind), reason);
+    Some(match cpi_text(client, &place).await {
+        Ok(Some((kind, Ok(text)))) => match CpiConfig::read(text.expose()) {
+            Ok(read) => passwords_of(&read.config, id(kind)),
+            Err(error) => {
+                unreadable(kind, format!("VDO does not understand {}: {error}", id(kind)))
+            }
+        },
+        Ok(Some((kind, Err(why)))) => unreadable(kind, why),
+        Ok(None) => unreadable(
+            "ConfigMap",
+            format!("the configuration of the driver, {}, does not exist", id("ConfigMap")),
+        ),
+        Err(error) => {
+            let why =
+                format!("VDO cannot read the driver's configuration: {}", error_chain(&error));
+            unreadable("ConfigMap", why)
+        }
+    })
+}
+
+/// The place of the passwords for a configuration that the cloud controller reads from this object.
+fn passwords_of(config: &CpiConfig, source: ObjectId) -> PasswordLocation {
+    use PasswordLocation::{Secret, Unusable};
+    let all = &config.global;
+    let named = config.vcenters.values().map(|vcenter| {
+        let own = (vcenter.secret_namespace.as_str(), vcenter.secret_name.as_str());
+        let for_all = (all.secret_namespace.as_str(), all.secret_name.as_str());
+        if own.1.is_empty() { for_all } else { own }
+    });
+    let named: BTreeSet<(&str, &str)> = named.collect();
+    let mut named = named.into_iter();
+    match (named.next(), named.next()) {
+        (Some((namespace, name)), None) if !name.is_empty() && !namespace.is_empty() => {
+            Secret(core_object("Secret", namespace, name))
+        }
+        (Some(_), Some(_)) => {
+            let why = "the driver reads the passwords of its vCenters from several Secrets, and VDO \
+                       writes only one. Change the password in each of them and restart the driver";
+            Unusable(source, why.into())
+        }
+        _ if !all.secrets_directory.is_empty() => {
+            let why = format!(
+                "the driver reads its passwords from the folder {} in its pod. Change the password there \
+                 and restart the driver",
+                all.secrets_directory
+            );
+            Unusable(source, why)
+        }
+        _ if source.kind == "Secret" => Secret(source),
+        _ => {
+            let why = format!(
+                "the password is in {source}, and VDO writes no passwords into ConfigMaps. Change the \
+                 password there and restart the driver"
+            );
+            Unusable(source, why)
+        }
+    }
+}
+
+fn core_object(kind: &str, namespace: &str, name: &str) -> ObjectId {
+    ObjectId {
+        api_version: "v1".into(),
+        kind: kind.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+    }
 }
 
 /// The storage driver's configuration without passwords.
@@ -201,5 +299,35 @@ mod tests {
         assert_eq!(key(Driver::Cpi, &rancher), "vsphere.yaml");
         assert_eq!(key(Driver::Cpi, &origin(&["--v=2"])), "vsphere.conf");
         assert_eq!(key(Driver::Csi, &rancher), "csi-vsphere.conf");
+    }
+
+    #[test]
+    fn the_configuration_of_a_cloud_controller_leads_to_its_passwords() {
+        let secret = |global: &str, one: &str, other: &str| {
+            let text = format!(
+                "global:\n  port: 443\n{global}\nvcenter:\n  a:\n    server: a\n{one}\n  b:\n    server: \
+                 b\n{other}\n"
+            );
+            let config = CpiConfig::read(&text).unwrap().config;
+            passwords_of(&config, core_object("ConfigMap", "kube-system", "conf"))
+        };
+        let global = "  secretName: creds\n  secretNamespace: kube-system";
+        let own = "    secretName: creds\n    secretNamespace: kube-system";
+        let other = "    secretName: others\n    secretNamespace: kube-system";
+        let creds = PasswordLocation::Secret(core_object("Secret", "kube-system", "creds"));
+        assert_eq!(secret(global, "", ""), creds);
+        assert_eq!(secret("", own, own), creds);
+        let reason = |place| match place {
+            PasswordLocation::Unusable(id, why) => format!("{id}: {why}"),
+            PasswordLocation::Secret(id) => panic!("{id}"),
+        };
+        let several = reason(secret(global, "", other));
+        assert!(several.contains("several Secrets"), "{several}");
+        let inline = "    user: k8s\n    password: hidden";
+        let inline = reason(secret("", inline, inline));
+        assert!(inline.starts_with("ConfigMap kube-system/conf: the password is in"), "{inline}");
+        assert!(!inline.contains("hidden"));
+        let folder = reason(secret("  secretsDirectory: /etc/secrets", "", ""));
+        assert!(folder.contains("/etc/secrets"), "{folder}");
     }
 }

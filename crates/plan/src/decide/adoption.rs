@@ -133,7 +133,12 @@ pub(super) fn is_within_reach(
 }
 
 /// In the usual namespaces VDO writes only known names, unless an admin allows others.
-fn may_write(facts: &Facts, kind: &str, namespace: &str, name: &str) -> Result<(), String> {
+pub(super) fn may_write(
+    facts: &Facts,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<(), String> {
     let limited =
         names::USUAL_NAMESPACES.contains(&namespace) && !facts.open_namespaces.contains(namespace);
     if !limited || written_names::is_known(kind, name) {

@@ -19,9 +19,11 @@ use driver_config::{
     credentials::{Replaced, SecretTexts, replace_password},
     csi::CsiConfig,
 };
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
+    adoption::may_write,
     configuration::{digest, stamped},
     conflicts,
     desired::DesiredDriver,
@@ -51,18 +53,23 @@ pub(super) struct Due {
 pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<Finding>> {
     let record = facts.record(plan.driver);
     let ours = record.version.is_some() && !record.is_of_another(&facts.cluster.uid);
-    let (Some(desired), Some(present), Mode::Managed, true) = (
+    let (Some(desired), Mode::Managed, true) = (
         DesiredDriver::from_spec(facts, plan.driver),
-        facts.driver_secrets.get(&plan.driver),
         plan.mode,
         ours && !facts.unreadable.contains_key(&plan.driver),
     ) else {
         return Ok(None);
     };
+    let Some(present) = facts.driver_secrets.get(&plan.driver) else {
+        return unusable(facts, plan, &desired, record).map_or(Ok(None), |found| Err(found.into()));
+    };
     let refreshed = Refreshed::from_accepted(facts, &desired, record, present);
     let refreshed = refreshed
         .map_err(|(vcenter, why)| Box::new(waits(plan.driver, &present.id, &[vcenter], &why)))?;
     let Some(refreshed) = refreshed else { return Ok(restart(facts, record, plan, present)) };
+    let ObjectId { kind, namespace, name, .. } = &present.id;
+    may_write(facts, kind, namespace, name)
+        .map_err(|why| Box::new(waits(plan.driver, &present.id, &refreshed.vcenters, &why)))?;
     // A password that VDO has not written yet does not wait for the end of the pause.
     let there = facts.objects.get(&present.id).and_then(|seen| seen.digest.as_deref());
     let again = there.is_none_or(|there| there == refreshed.digest(present));
@@ -73,6 +80,33 @@ pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<F
         return Err(Box::new(waits(plan.driver, &present.id, &refreshed.vcenters, &why)));
     }
     Ok(Some(refreshed.due(facts, record, plan.driver, present)))
+}
+
+/// The time from which VDO reports that it cannot read the Secret of a driver. The next reads can succeed, and
+/// VDO re-creates a missing Secret of its own.
+pub(super) fn reported_from(facts: &Facts, driver: Driver) -> Option<Timestamp> {
+    facts.unusable_secrets.get(&driver).map(|unusable| unusable.since + facts.grace())
+}
+
+/// The finding that vCenter accepts a password, and VDO cannot tell whether the driver has it.
+fn unusable(
+    facts: &Facts,
+    plan: &DriverPlan,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+) -> Option<Finding> {
+    let unusable = facts.unusable_secrets.get(&plan.driver)?;
+    let writes_it = |objects: &[Object]| {
+        objects.iter().any(|object| ObjectId::from_object(object) == unusable.id)
+    };
+    if reported_from(facts, plan.driver).is_some_and(|from| facts.now < from)
+        || matches!(&plan.next, Next::Apply(objects) if writes_it(objects))
+    {
+        return None;
+    }
+    let accepted = by_host(facts, desired, record).filter(|(_, vcenter)| vcenter.accepted);
+    let accepted: Vec<String> = accepted.map(|(name, _)| name.to_owned()).collect();
+    (!accepted.is_empty()).then(|| waits(plan.driver, &unusable.id, &accepted, &unusable.reason))
 }
 
 impl Due {
@@ -136,7 +170,9 @@ impl Refreshed {
         let title = "Hand the new password to the driver";
         let step =
             waiting(title, Some(format!("vCenter accepted that of {}", self.vcenters.join(", "))));
-        let next = if record.objects.contains(&present.id) {
+        let next = if is_left_behind(driver, present) {
+            Next::Apply(vec![self.object_of_others(facts, driver, record, present)])
+        } else if record.objects.contains(&present.id) {
             Next::Apply(vec![self.object(facts, record, driver, present)])
         } else {
             let mut record = record.clone();
@@ -160,6 +196,24 @@ impl Refreshed {
                 json!(facts.now.to_string());
         }
         object
+    }
+
+    /// A Secret that the driver no longer reads after the next rollout. It gets neither our label nor a place
+    /// in the record, so VDO never prunes it.
+    fn object_of_others(
+        &self,
+        facts: &Facts,
+        driver: Driver,
+        record: &Record,
+        present: &DriverSecret,
+    ) -> Object {
+        let mut object = with_data(present, &self.data);
+        let annotations = &mut object["metadata"]["annotations"];
+        annotations[names::DIGEST] = json!(self.digest(present));
+        if reads_once(driver, record.implementation) {
+            annotations[names::CREDENTIALS_CHANGED] = json!(facts.now.to_string());
+        }
+        Object(object)
     }
 
     /// The digest that the applied Secret carries.
@@ -223,6 +277,13 @@ fn by_host<'a>(
     all.into_values()
 }
 
+/// Whether an adopted driver still reads a Secret that VDO replaces with its own in the first rollout. Only the
+/// cloud controller does: the storage driver keeps the name of its Secret.
+fn is_left_behind(driver: Driver, present: &DriverSecret) -> bool {
+    let own = (names::KUBE_SYSTEM, names::CPI_SECRET);
+    driver == Driver::Cpi && (present.id.namespace.as_str(), present.id.name.as_str()) != own
+}
+
 /// Whether a driver reads its logins only at start. Upstream's cloud controller does, and would lock the
 /// account with an old password. The others notice a new password by themselves.
 pub(super) fn reads_once(driver: Driver, implementation: Implementation) -> bool {
@@ -239,10 +300,13 @@ fn restart(
 ) -> Option<Due> {
     let driver = plan.driver;
     let changed = present.changed.as_ref().filter(|_| reads_once(driver, record.implementation))?;
+    // VDO has not applied the workload yet.
+    let adopted = is_left_behind(driver, present);
     let workloads = facts.workloads_of(driver, WorkloadRole::Controller).into_iter();
     let mut ours = workloads.filter(|(id, _)| record.objects.contains(id));
-    let (id, workload) =
-        ours.find(|(_, w)| w.labelled && w.origin.credentials_changed.as_ref() != Some(changed))?;
+    let (id, workload) = ours.find(|(_, w)| {
+        (w.labelled || adopted) && w.origin.credentials_changed.as_ref() != Some(changed)
+    })?;
     let step = waiting("Restart the driver with the new password", None);
     // An apply can repair a workload that cannot restart. The plan evaluates deletions after this rule.
     let otherwise = match &plan.next {
@@ -262,7 +326,7 @@ fn restart(
 /// change of a login, and its pods with the time of the logins that they use. The digests do not contain
 /// these times.
 pub(super) fn mark(facts: &Facts, driver: Driver, objects: &mut [Object]) {
-    let present = facts.driver_secrets.get(&driver);
+    let present = facts.driver_secrets.get(&driver).filter(|own| !is_left_behind(driver, own));
     let held = present.and_then(|present| present.changed.clone());
     for object in objects.iter_mut() {
         let id = ObjectId::from_object(object);

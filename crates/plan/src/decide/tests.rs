@@ -86,6 +86,7 @@ impl World {
             conflicts: BTreeMap::new(),
             pull_secrets: BTreeMap::new(),
             driver_secrets: BTreeMap::new(),
+            unusable_secrets: BTreeMap::new(),
             operator_namespace: api::NAMESPACE.into(),
             allowed_namespaces: names::USUAL_NAMESPACES.map(str::to_owned).into(),
             // Drivers can have any name here; one test removes this permission.

@@ -407,3 +407,92 @@ fn a_release_that_was_rolled_back_is_tried_again_only_when_its_own_entry_changes
     world.settle();
     assert_eq!(running(&world), Some(NEWEST_CSI), "{:?}", world.done);
 }
+
+/// A cloud controller that VDO adopted and cannot roll out yet. It reads its own Secret.
+fn adopted_cloud_controller() -> (World, ObjectId) {
+    let mut world = World::installed();
+    let own = ObjectId { name: "vsphere-cpi-creds".into(), ..cpi_secret(&world) };
+    let secret = world.facts.driver_secrets.get_mut(&Driver::Cpi).unwrap();
+    (secret.id, secret.changed) = (own.clone(), None);
+    let record = &mut world.facts.records.cpi;
+    record.names = Some(crate::record::Names {
+        namespace: names::KUBE_SYSTEM.into(),
+        settings: Some("vsphere-cloud-config".into()),
+        ..Default::default()
+    });
+    record.objects.retain(|id| id.kind == "DaemonSet");
+    (record.configuration, record.origin) = (None, None);
+    world
+        .facts
+        .objects
+        .retain(|id, _| !record.objects.contains(id) && id.name != names::CPI_SECRET);
+    for workload in world.facts.workloads.values_mut().filter(|w| w.driver == Driver::Cpi) {
+        (workload.labelled, workload.origin.credentials_changed) = (false, None);
+    }
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
+    (world, own)
+}
+
+fn cpi_secret(world: &World) -> ObjectId {
+    world.facts.driver_secrets[&Driver::Cpi].id.clone()
+}
+
+#[test]
+fn an_adopted_cloud_controller_gets_a_new_password_in_its_own_secret() {
+    let (mut world, own) = adopted_cloud_controller();
+    world.rotate("vc", NEW);
+    let next = world.driver(Driver::Cpi).next;
+    let Next::Apply(objects) = &next else { panic!("{next:?}") };
+    assert_eq!(ObjectId::from_object(&objects[0]), own);
+    assert!(text_of(&objects[0]).contains(NEW));
+    assert!(objects[0].0["metadata"]["labels"].is_null(), "the Secret stays the admin's");
+
+    let changed = objects[0].0["metadata"]["annotations"][names::CREDENTIALS_CHANGED].as_str();
+    let secret = world.facts.driver_secrets.get_mut(&Driver::Cpi).unwrap();
+    secret.changed = changed.map(str::to_owned);
+    for text in secret.data.values_mut() {
+        *text = text.expose().replace("first", NEW).into();
+    }
+    let next = world.driver(Driver::Cpi).next;
+    assert!(matches!(next, Next::Restart { .. }), "it reads its password only at start: {next:?}");
+    let recorded = &world.record(Driver::Cpi).objects;
+    assert!(!recorded.contains(&own), "VDO never prunes the admin's Secret");
+}
+
+#[test]
+fn a_secret_that_vdo_has_no_permission_to_write_is_reported_with_the_fix() {
+    let (mut world, own) = adopted_cloud_controller();
+    world.facts.open_namespaces.clear();
+    world.rotate("vc", NEW);
+    world.settle();
+    let applied = world.done.iter().any(|done| done.contains(&own.name));
+    assert!(!applied, "{:?}", world.done);
+    let finding = world.plan().findings.into_iter().find(|f| f.code == "VDO-1316").unwrap();
+    assert_eq!(finding.objects[0].name, "kube-system/vsphere-cpi-creds");
+    let seen = finding.seen.as_deref().unwrap();
+    assert!(seen.contains("vdoctl deploy --driver-namespace kube-system"), "{seen}");
+}
+
+#[test]
+fn a_secret_that_vdo_cannot_read_is_reported_after_the_grace_period() {
+    let mut world = World::installed();
+    // Without the dead node, VDO would write the Secret again.
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
+    let secret = world.facts.driver_secrets.remove(&Driver::Csi).unwrap();
+    let unusable = crate::facts::UnusableSecret {
+        id: secret.id.clone(),
+        reason: "secrets is forbidden".into(),
+        since: world.facts.now,
+    };
+    world.facts.unusable_secrets.insert(Driver::Csi, unusable);
+    world.rotate("vc", NEW);
+    assert!(!world.codes().contains(&"VDO-1316".into()), "the next read can succeed");
+    let wake = world.plan().wake.unwrap();
+    world.facts.now = wake;
+    let finding = world.plan().findings.into_iter().find(|f| f.code == "VDO-1316").unwrap();
+    assert_eq!(finding.objects[0].name, "vmware-system-csi/vsphere-config-secret");
+    let seen = finding.seen.as_deref().unwrap();
+    assert!(seen.contains("vc") && seen.contains("secrets is forbidden"), "{seen}");
+    world.vcenter().accepted = false;
+    assert!(!world.codes().contains(&"VDO-1316".into()), "vCenter accepted no password");
+}

@@ -1,0 +1,112 @@
+//! A cloud controller that VDO adopted and cannot roll out yet reads its own Secret, and gets new passwords there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Secret;
+use plan::{
+    ObjectId,
+    record::{Named, Names, Record},
+};
+use testkit::{Node, VcenterUser};
+
+use super::*;
+
+const CLOUD: &str = "cloud";
+const LOGIN: &str = "vsphere-cpi-creds";
+
+/// The record as VDO writes it when it adopts the cloud controller of [`chart_cpi`].
+fn record() -> Value {
+    let labels = BTreeMap::from([("app".to_owned(), "vsphere-cpi".to_owned())]);
+    let named = Named { name: "vsphere-cpi".into(), selector: labels };
+    let workload = ObjectId {
+        api_version: "apps/v1".into(),
+        kind: "DaemonSet".into(),
+        namespace: CLOUD.into(),
+        name: "vsphere-cpi".into(),
+    };
+    let record = Record {
+        version: Some("1.36.0".into()),
+        since: Some(Timestamp::now()),
+        healthy: true,
+        objects: BTreeSet::from([workload]),
+        names: Some(Names {
+            namespace: CLOUD.into(),
+            settings: Some("vsphere-cloud-config".into()),
+            workloads: BTreeMap::from([("vsphere-cloud-controller-manager".to_owned(), named)]),
+        }),
+        ..Record::default()
+    };
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "vdo-record-cpi", "namespace": NAMESPACE},
+        "data": {"record.json": serde_json::to_string(&record).unwrap()},
+    })
+}
+
+/// The objects of the chart, with the credentials in a Secret.
+fn chart(testbed: &Testbed) -> Vec<Value> {
+    let conf = format!(
+        "global:\n  insecureFlag: true\n  secretName: {LOGIN}\n  secretNamespace: {CLOUD}\nvcenter:\n  \
+         127.0.0.1:\n    server: 127.0.0.1\n    port: {}\n    datacenters:\n      - DC0\n",
+        testbed.vcenter.address().port()
+    );
+    let login = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": LOGIN, "namespace": CLOUD, "labels": {"chart": "vsphere-cpi"}},
+        "stringData": {
+            "127.0.0.1.username": testbed.vcenter.user(),
+            "127.0.0.1.password": testbed.vcenter.password(),
+        },
+    });
+    let [mut config, mut set] = chart_cpi();
+    config["data"]["vsphere.conf"] = json!(conf);
+    for object in [&mut config, &mut set] {
+        object["metadata"]["namespace"] = json!(CLOUD);
+    }
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CLOUD}});
+    vec![namespace, login, config, set]
+}
+
+#[tokio::test]
+async fn an_adopted_cloud_controller_restarts_with_a_new_password_in_its_own_secret() {
+    let testbed = Testbed::with_nodes(1).await;
+    let _configs = testbed.use_catalog().await;
+    testbed.create("helm", chart(&testbed)).await;
+    testbed.create("vdo", [record()]).await;
+    let roles = operator::install::objects_with(&BTreeSet::from([CLOUD.to_owned()])).into_iter();
+    let roles = roles.filter(|object| object.namespace() == CLOUD).map(|object| object.0);
+    testbed.create("vdoctl", roles).await;
+    // The node without a VM holds up the rollout of VDO's configuration.
+    let uuid = "42100000-dead-dead-dead-000000000001";
+    let dead = Node::named("dead").system_uuid(uuid).provider_id(&format!("vsphere://{uuid}"));
+    testbed.nodes.as_ref().unwrap().add(dead).await;
+    let operator = testbed.operator_with(&["--driver-namespace=cloud"]);
+    testbed.configure(json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"]}})).await;
+    testbed
+        .status("the rollout waits for the node", 60, |status| {
+            serde_json::to_string(&status.plan).unwrap().contains("dead")
+        })
+        .await;
+
+    let new = "a new password";
+    testbed.vcenter.set_user(&VcenterUser::new(testbed.vcenter.user(), new)).await;
+    testbed.write_secret(new).await;
+    let sets = Api::<DaemonSet>::namespaced(testbed.client(), CLOUD);
+    eventually("the driver restarts with the new password", 60, async || {
+        assert!(operator.ended().is_none(), "{}", operator.tail());
+        let password = testbed.secret(CLOUD, LOGIN, "127.0.0.1.password").await;
+        let set = sets.get("vsphere-cpi").await.unwrap();
+        let template = set.spec.unwrap().template.metadata.unwrap().annotations.unwrap_or_default();
+        let restarted = template.contains_key(plan::names::CREDENTIALS_CHANGED);
+        if password == new && restarted { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    let secrets = Api::<Secret>::namespaced(testbed.client(), CLOUD);
+    let secret = secrets.get(LOGIN).await.unwrap();
+    assert_eq!(secret.labels().len(), 1, "VDO does not claim the Secret: {:?}", secret.labels());
+    assert_eq!(secret.data.unwrap().len(), 2);
+    let image = sets.get("vsphere-cpi").await.unwrap().spec.unwrap().template.spec.unwrap();
+    assert_eq!(image.containers.len(), 1, "the release is unchanged: {image:?}");
+    assert_eq!(testbed.deletions(), Vec::<String>::new());
+    assert_eq!(testbed.denied_requests(), Vec::<String>::new());
+}
