@@ -73,12 +73,13 @@ pub(crate) fn csi_driver(client: &Client) -> WatchSource<Metadata<CSIDriver>, ()
 
 /// The feature switches, in any namespace. The cache skips a ConfigMap that is far larger than the driver's.
 pub(crate) fn features(client: &Client) -> WatchSource<ConfigMap, BTreeMap<String, String>> {
-    let keep = |map: &ConfigMap| {
-        let data = map.data.clone().unwrap_or_default();
-        let bytes: usize = data.iter().map(|(key, value)| key.len() + value.len()).sum();
-        (bytes <= LARGEST_SWITCHES).then_some(data)
-    };
-    WatchSource::new(Api::all(client.clone()), only(workloads::FEATURES), keep)
+    WatchSource::new(Api::all(client.clone()), only(workloads::FEATURES), switches)
+}
+
+fn switches(map: &ConfigMap) -> Option<BTreeMap<String, String>> {
+    let bytes = map.data.iter().flatten().map(|(key, value)| key.len() + value.len());
+    let small = bytes.sum::<usize>() <= LARGEST_SWITCHES;
+    small.then(|| map.data.clone().unwrap_or_default())
 }
 
 /// The cluster ids that the storage driver generated, in the allowed namespaces only. Elsewhere, anybody
@@ -185,6 +186,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_tenants_huge_feature_switches_are_not_kept() {
+        let map = |bytes: usize| ConfigMap {
+            data: Some(BTreeMap::from([("csi-migration".to_owned(), "x".repeat(bytes))])),
+            ..ConfigMap::default()
+        };
+        assert!(switches(&map(4)).is_some_and(|kept| kept.contains_key("csi-migration")));
+        assert_eq!(switches(&map(LARGEST_SWITCHES)), None);
+    }
 
     #[test]
     fn a_pod_that_waits_for_a_volume_of_another_node_differs_from_other_pending_pods() {

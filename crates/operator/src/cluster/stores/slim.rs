@@ -80,3 +80,40 @@ fn hash(text: &str) -> u64 {
     text.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A workload like the storage driver's, with a variable of this many bytes.
+    fn workload<K: serde::de::DeserializeOwned>(namespace: &str, bytes: usize) -> K {
+        let variable = json!({"name": "FILLER", "value": "x".repeat(bytes)});
+        serde_json::from_value(json!({
+            "metadata": {"name": "vsphere-csi-node", "namespace": namespace},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [{
+                "name": "driver", "image": "registry.k8s.io/csi-vsphere/driver:v3.7.0",
+                "env": [variable],
+            }]}}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn of_a_tenants_huge_workload_only_the_name_is_kept() {
+        for (namespace, bytes, kept) in [
+            ("tenant", 100 * 1024, true),
+            ("tenant", LARGEST, false),
+            (names::KUBE_SYSTEM, LARGEST, true),
+        ] {
+            let mut set: DaemonSet = workload(namespace, bytes);
+            slim_daemon_set(&mut set);
+            assert_eq!(set.spec.is_some(), kept, "{namespace}, {bytes} bytes");
+            let mut deployment: Deployment = workload(namespace, bytes);
+            slim_deployment(&mut deployment);
+            assert_eq!(deployment.spec.is_some(), kept, "{namespace}, {bytes} bytes");
+            assert_eq!(deployment.name_any(), "vsphere-csi-node");
+        }
+    }
+}
