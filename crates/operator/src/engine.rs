@@ -62,6 +62,41 @@ const CANNOT_GRANT: &str = "this release gives its driver the permissions listed
      does not hold them, so it cannot grant them. Run vdoctl deploy from a VDO release whose catalog has \
      this driver release; on Kubernetes before 1.32, run vdoctl deploy from this one";
 
+/// How long every round of a leader can fail before it gives up its leadership: longer than an API server or
+/// an admission webhook takes to restart.
+pub const FAILING: Duration = Duration::from_mins(5);
+
+/// The reason why [`Engine::run`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The caller stopped it, or the mandate ended.
+    Stopped,
+    /// Every round failed for too long. Another instance can run in a better environment.
+    Failing,
+}
+
+/// Measures how long rounds have failed without a success in between.
+#[derive(Debug)]
+struct Failures {
+    limit: Duration,
+    since: Option<Instant>,
+}
+
+impl Failures {
+    fn new(limit: Duration) -> Self {
+        Self { limit, since: None }
+    }
+
+    fn succeeded(&mut self) {
+        self.since = None;
+    }
+
+    /// Notes a failure. Returns whether rounds have failed for too long.
+    fn failed(&mut self) -> bool {
+        self.since.get_or_insert_with(Instant::now).elapsed() >= self.limit
+    }
+}
+
 /// The reason why a round failed. The next round retries.
 #[derive(Debug, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
@@ -128,6 +163,9 @@ pub struct Engine {
     watches: Tasks,
     /// Detects a round that hangs.
     progress: Option<Watchdog>,
+    /// The client of tasks next to the rounds. Their requests are no progress of a round.
+    background: Client,
+    failures: Failures,
 }
 
 impl Engine {
@@ -163,6 +201,7 @@ impl Engine {
             health_facts: Live::default(),
             remediator: Remediator::default(),
             listed: None,
+            background: client.clone(),
             client,
             around,
             stores,
@@ -178,6 +217,7 @@ impl Engine {
             mandate: Mandate::unlimited(),
             watches,
             progress: None,
+            failures: Failures::new(FAILING),
         })
     }
 
@@ -197,17 +237,23 @@ impl Engine {
     /// Reports to these checks whether rounds make progress and the watches work.
     #[must_use]
     pub fn probed(mut self, probes: &LeaderProbes) -> Self {
-        self.client = kubernetes::watched(&self.client, &probes.progress);
+        (self.client, self.background) = clients(&self.client, &probes.progress);
         self.progress = Some(probes.progress.clone());
         let interruptions = self.stores.interruptions.clone();
         self.watches.spawn("watch check", interruptions.report_to(probes.watches.clone()));
         self
     }
 
-    /// Runs until `stop` is cancelled or the mandate ends. When the mandate ends, the current round makes no
+    /// Gives up after rounds have failed for this time; see [`FAILING`].
+    #[must_use]
+    pub fn failing_for(self, limit: Duration) -> Self {
+        Self { failures: Failures::new(limit), ..self }
+    }
+
+    /// Runs until `stop` is cancelled, the mandate ends, or rounds fail for too long. When the mandate ends, the current round makes no
     /// further step. That holds even for a process that was frozen meanwhile and resumes right before a
     /// write.
-    pub async fn run(mut self, stop: CancellationToken, rounds: Check) {
+    pub async fn run(mut self, stop: CancellationToken, rounds: Check) -> Ended {
         let limit = self.progress.as_ref().map_or(probes::LIMIT, Watchdog::limit);
         let finished = |pause: Duration| {
             let due = pause + limit;
@@ -215,12 +261,13 @@ impl Engine {
         };
         let mut changes = self.changed.subscribe();
         let mut tasks = Tasks::default();
-        let (client, namespace) = (self.client.clone(), self.around.namespace.clone());
+        let (client, namespace) = (self.background.clone(), self.around.namespace.clone());
         tasks.spawn(
             "other namespaces",
             report::other_namespaces(client, namespace, self.mandate.clone()),
         );
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
+        let mut ended = Ended::Stopped;
         loop {
             changes.mark_unchanged();
             let began = Instant::now();
@@ -231,6 +278,7 @@ impl Engine {
             let pause = match round {
                 Ok(pause) => {
                     finished(pause);
+                    self.failures.succeeded();
                     backoff.succeeded(&());
                     pause
                 }
@@ -243,6 +291,14 @@ impl Engine {
                     } else {
                         rounds.fail(text);
                     }
+                    // A round that ended with a step has observed and reported. The next leader has the same
+                    // permissions, and could do no more.
+                    if matches!(error, Error::Act { .. }) {
+                        self.failures.succeeded();
+                    } else if self.failures.failed() {
+                        ended = Ended::Failing;
+                        break;
+                    }
                     pause
                 }
             };
@@ -254,6 +310,7 @@ impl Engine {
             }
         }
         self.vcenters.disconnect_all();
+        ended
     }
 
     /// Detects an upgrade of the control plane, so that the cloud controller can follow it.
@@ -376,6 +433,11 @@ impl Engine {
     }
 }
 
+/// The client of rounds, whose requests are their progress, and the client of tasks next to them.
+fn clients(client: &Client, progress: &Watchdog) -> (Client, Client) {
+    (kubernetes::watched(client, progress), client.clone())
+}
+
 /// The maximum age of a version answer. It is short enough for [`QUESTIONS`] requests within the time after
 /// which VDO accepts a newer version.
 fn version_age(timeouts: Timeouts) -> Duration {
@@ -396,4 +458,42 @@ fn summary(facts: &Facts, plan: &plan::Plan) -> Vec<String> {
         format!("{name}: {} {next}", driver.driver)
     });
     drivers.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::checks::Checks;
+
+    use super::*;
+    use crate::fake_api::answering;
+
+    #[tokio::test]
+    async fn requests_next_to_a_round_do_not_hide_that_it_hangs() {
+        let limit = Duration::from_secs(1);
+        let live = Checks::default();
+        let progress = live.watchdog("progress", limit);
+        let (client, _api_server) = answering(200, &serde_json::json!({})).await;
+        let (rounds, background) = clients(&client, &progress);
+        let request = async |client: &Client| drop(client.apiserver_version().await);
+        let _hangs = progress.begin();
+        tokio::time::sleep(limit).await;
+        assert!(!live.pass());
+        request(&background).await;
+        assert!(!live.pass(), "the round still hangs");
+        request(&rounds).await;
+        assert!(live.pass(), "a request of the round has ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_gives_up_after_rounds_have_failed_for_a_while_without_a_success() {
+        let mut failures = Failures::new(Duration::from_mins(5));
+        assert!(!failures.failed(), "one failure is not enough");
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        assert!(!failures.failed());
+        failures.succeeded();
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        assert!(!failures.failed(), "the time counts from the first failure after a success");
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        assert!(failures.failed());
+    }
 }

@@ -10,7 +10,7 @@ use clap::Parser;
 use jiff::SignedDuration;
 use operator::{
     allowed_namespaces,
-    engine::Engine,
+    engine::{Ended, Engine, FAILING},
     leadership::Leader,
     observe::{self, Timeouts},
     permissions,
@@ -54,6 +54,10 @@ struct Arguments {
     /// The number of seconds without progress after which a round counts as stalled and /livez fails.
     #[arg(long, env = "VDO_STALLED_AFTER", hide = true, default_value_t = LIMIT.as_secs())]
     stalled_after: u64,
+    /// The number of seconds in which every round fails before a leader gives up its lease and ends, so that
+    /// another instance can lead.
+    #[arg(long, env = "VDO_FAILING_AFTER", hide = true, default_value_t = FAILING.as_secs())]
+    failing_after: u64,
     /// The rollout timeout in seconds: VDO rolls back a driver release that does not become healthy within
     /// this time.
     #[arg(long = "patience", env = "VDO_PATIENCE", default_value_t = 900)]
@@ -233,17 +237,24 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let timeouts = Timeouts { rollout, grace: arguments.grace, settled };
     let engine = Engine::start(client, namespace, timeouts, BUILD, operator_metrics).await?;
     let engine = engine.under(leader.mandate()).reconnecting(options, BUILD).probed(&probes);
+    let engine = engine.failing_for(Duration::from_secs(arguments.failing_after));
     let mut engine = Box::pin(engine.run(writing.clone(), probes.rounds));
-    tokio::select! {
-        () = &mut engine => {}
+    let ended = tokio::select! {
+        ended = &mut engine => ended,
         () = async { tokio::select! { () = stop.cancelled() => {}, () = leader.lost() => {} } } => {
             writing.cancel();
-            engine.await;
+            engine.await
         }
-    }
+    };
     if stop.is_cancelled() {
         leader.release().await;
         Ok(())
+    } else if ended == Ended::Failing {
+        // The kubelet delays the restart of a container that keeps ending. If the other pod fails too, the
+        // leader changes at most once in this time.
+        leader.release().await;
+        let after = arguments.failing_after;
+        Err(format!("every round failed for {after} seconds: another instance can lead").into())
     } else {
         Err("leadership was lost: another instance leads".into())
     }

@@ -11,6 +11,7 @@ use catalog::Driver;
 use common::{NAMESPACE, Testbed};
 use jiff::Timestamp;
 use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     apps::v1::Deployment,
     coordination::v1::Lease,
     core::v1::{ConfigMap, Container},
@@ -51,11 +52,11 @@ fn instance_with_port(
     name: &str,
     kubeconfig: &Path,
 ) -> Process {
-    start(testbed, namespace, name, kubeconfig, false)
+    start(testbed, namespace, name, kubeconfig, false, &[])
 }
 
 fn instance_in(testbed: &Testbed, namespace: &str, name: &str, kubeconfig: &Path) -> Process {
-    start(testbed, namespace, name, kubeconfig, true)
+    start(testbed, namespace, name, kubeconfig, true, &[])
 }
 
 fn start(
@@ -64,6 +65,7 @@ fn start(
     name: &str,
     kubeconfig: &Path,
     has_socket: bool,
+    more: &[(&str, &str)],
 ) -> Process {
     let container = operator_container();
     let value = |field: &str| match field {
@@ -82,6 +84,7 @@ fn start(
     let socket = testbed.workdir.path().join(format!("{name}.sock")).display().to_string();
     let socket = has_socket.then_some(("VDO_SOCKET", socket.as_str()));
     let overrides = overrides.into_iter().chain([("VDO_LISTEN", "127.0.0.1:0")]).chain(socket);
+    let overrides = overrides.chain(more.iter().copied());
     let overrides = overrides.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let variables: Vec<(String, String)> = from_manifest.chain(overrides).collect();
     let variables: Vec<(&str, &str)> =
@@ -171,6 +174,57 @@ async fn a_leader_frozen_in_mid_install_writes_nothing_once_another_leads() {
 }
 
 /// Gives the account `vdo` of another namespace the operator's permissions.
+/// An admission policy that refuses every status that the group "first" writes.
+async fn refuse_status_of_first(testbed: &Testbed) {
+    let group = "admissionregistration.k8s.io/v1";
+    let policy = json!({
+        "apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-status"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [api::GROUP], "apiVersions": ["*"], "operations": ["UPDATE"],
+                "resources": ["vdoconfigs/status", "vspherecloudconfigs/status"],
+            }]},
+            "validations": [{"expression": "!('first' in request.userInfo.groups)"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no-status"},
+        "spec": {"policyName": "no-status", "validationActions": ["Deny"]},
+    });
+    let policy: ValidatingAdmissionPolicy = serde_json::from_value(policy).unwrap();
+    let policies = Api::<ValidatingAdmissionPolicy>::all(testbed.client());
+    policies.create(&PostParams::default(), &policy).await.unwrap();
+    let binding: ValidatingAdmissionPolicyBinding = serde_json::from_value(binding).unwrap();
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(testbed.client());
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_rounds_keep_failing_lets_another_instance_lead() {
+    let testbed = Testbed::with_nodes(1).await;
+    let account = User::service_account(NAMESPACE, "vdo");
+    let user = account.clone().in_group("first");
+    let kubeconfig = testbed.plane.kubeconfig_as(&user);
+    let soon = [("VDO_FAILING_AFTER", "5")];
+    let first = start(&testbed, NAMESPACE, "first", &kubeconfig, true, &soon);
+    until_logged(&first, "leading").await;
+    let second = instance(&testbed, "second", &testbed.plane.kubeconfig_as(&account));
+    until_logged(&second, "starting").await;
+    refuse_status_of_first(&testbed).await;
+    testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    until_logged(&second, "leading").await;
+    eventually("the first instance ends", 30, async || {
+        first.ended().map(drop).ok_or_else(|| first.tail())
+    })
+    .await;
+    assert!(first.log().contains("every round failed"), "{}", first.tail());
+    eventually("the second instance reports", 90, async || {
+        let status = testbed.config().await.status.unwrap_or_default();
+        if status.conditions.is_empty() { Err(second.tail()) } else { Ok(()) }
+    })
+    .await;
+}
+
 async fn install_in(testbed: &Testbed, namespace: &str) {
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     let mut objects = vec![own];
