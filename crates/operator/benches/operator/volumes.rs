@@ -195,4 +195,5 @@ pub(super) async fn measure(nodes: usize, count: usize, faulty: bool) {
         group.exhausted()
     );
     assert!(operator.ended().is_none(), "{}", operator.tail());
+    assert_eq!(group.exhausted(), 0, "{what}: the memory limit was reached");
 }
