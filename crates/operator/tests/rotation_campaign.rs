@@ -16,7 +16,8 @@ use std::{
     time::Duration,
 };
 
-use api::VsphereCloudConfig;
+use api::{CompatibilityConfig, VsphereCloudConfig};
+use catalog::trust::{Bundle, SigningKey};
 use common::{NAMESPACE, Testbed};
 use driver_config::{SecretText, credentials::Credentials};
 use jiff::{SignedDuration, Timestamp};
@@ -35,10 +36,14 @@ use vsphere::{Client, Credentials as Login, Trust};
 
 /// How long a driver can take to use a password after vCenter accepts it.
 const ROTATION_LIMIT: Duration = Duration::from_secs(30);
-/// How long a driver without a session waits between two logins.
-const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// The number of failed logins that lock an account: those of two drivers within [`ROTATION_LIMIT`].
-const LOCKED_AFTER: u32 = 30;
+/// How long a driver without a session waits after its first refused login. The time doubles with each one, as that
+/// of the CSI sidecars does.
+const FIRST_RETRY: Duration = Duration::from_secs(2);
+/// The number of failed logins in a row that lock an account, for both drivers together: vCenter's default.
+const LOCKED_AFTER: u32 = 5;
+/// The number for a rotation in which the operator is killed. Nobody can pass a password on until its lease has
+/// expired, and each driver tries twice more.
+const LOCKED_AFTER_KILL: u32 = LOCKED_AFTER + 4;
 /// The maximum number of rotations.
 const MAX_ROTATIONS: u64 = 200;
 
@@ -66,7 +71,7 @@ struct Rotation {
     killed_after: Option<u64>,
     /// The new release waits for its window, not for an approval.
     window: bool,
-    /// A new catalog expires at once.
+    /// A new signed catalog expires at once.
     catalog: bool,
     /// Milliseconds from the change in vCenter to the change of the Secret.
     pause: u64,
@@ -120,6 +125,20 @@ async fn no_driver_logs_in_with_an_old_password_for_long_and_no_account_is_locke
     assert_eq!(campaign.testbed.forbidden_deletions(), Vec::<String>::new());
 }
 
+/// A catalog with all releases of this cluster, signed.
+fn signed(key: &SigningKey, serial: u64, expires: Timestamp) -> String {
+    let issued = expires - SignedDuration::from_hours(1);
+    let text = common::catalog().lines().fold(String::new(), |text, line| {
+        text + &match line.split_once(':') {
+            Some(("serial", _)) => format!("serial: {serial}\n"),
+            Some(("issued", _)) => format!("issued: {issued}\n"),
+            Some(("expires", _)) => format!("expires: {expires}\n"),
+            _ => format!("{line}\n"),
+        }
+    });
+    Bundle::sign(text.as_bytes(), std::slice::from_ref(key)).to_json()
+}
+
 /// User and password by host.
 type Logins = BTreeMap<String, (String, SecretText)>;
 
@@ -150,6 +169,8 @@ struct Campaign {
     configs: [VcenterConfig; 2],
     drivers: [Driver; 2],
     operator: Process,
+    /// Signs the catalogs.
+    key: SigningKey,
     serial: u64,
     logins: usize,
     refused: usize,
@@ -183,7 +204,17 @@ impl Campaign {
             config("vc", "127.0.0.1", "vc-credentials", &testbed.vcenter),
             config("other", "localhost", "other-credentials", &other),
         ];
-        testbed.use_catalog().await;
+        let (key, _) = SigningKey::generate().unwrap();
+        let serial = 1_000;
+        let valid = Timestamp::now() + SignedDuration::from_hours(24);
+        testbed.write_catalog(&signed(&key, serial, valid)).await;
+        let config = json!({
+            "metadata": {"name": "catalog", "namespace": NAMESPACE},
+            "spec": {"bundle": {"configMap": "vdo-catalog"}, "publicKey": key.public().to_string()},
+        });
+        let config: CompatibilityConfig = serde_json::from_value(config).unwrap();
+        let catalogs = Api::<CompatibilityConfig>::namespaced(testbed.client(), NAMESPACE);
+        catalogs.create(&PostParams::default(), &config).await.unwrap();
         let operator = testbed.operator_with(ARGUMENTS);
         let mut campaign = Self {
             testbed,
@@ -203,7 +234,8 @@ impl Campaign {
                 },
             ],
             operator,
-            serial: 1_000,
+            key,
+            serial,
             logins: 0,
             refused: 0,
         };
@@ -256,15 +288,7 @@ impl Campaign {
     async fn expiring_catalog(&mut self) {
         self.serial += 1;
         let expires = Timestamp::now() + SignedDuration::from_secs(1);
-        let serial = self.serial;
-        let text = common::catalog().lines().fold(String::new(), |text, line| {
-            text + &match line.split_once(':') {
-                Some(("serial", _)) => format!("serial: {serial}\n"),
-                Some(("expires", _)) => format!("expires: {expires}\n"),
-                _ => format!("{line}\n"),
-            }
-        });
-        self.testbed.write_catalog(&text).await;
+        self.testbed.write_catalog(&signed(&self.key, self.serial, expires)).await;
     }
 
     /// Adds a Node without a VM, or removes all. Each has a new name, because parts of a Node remain for a while.
@@ -330,7 +354,8 @@ impl Campaign {
         let new = format!("p#{seed}\"\\ä;{}", Timestamp::now().as_nanosecond());
         self.configs[number].password.clone_from(&new);
         let mut user = VcenterUser::new(self.vcenter(number).user(), &new);
-        user.lock_after = LOCKED_AFTER;
+        let killed = rotation.killed_after.is_some();
+        user.lock_after = if killed { LOCKED_AFTER_KILL } else { LOCKED_AFTER };
         self.vcenter(number).set_user(&user).await;
         tokio::time::sleep(Duration::from_millis(rotation.pause)).await;
         self.write_secret(number, &new).await;
@@ -387,6 +412,7 @@ impl Campaign {
     /// Each driver has lost its session and logs in until it has one.
     async fn drivers_log_in(&mut self, number: usize, since: Instant, what: &str) {
         let mut waiting: BTreeSet<usize> = (0..self.drivers.len()).collect();
+        let mut pause = FIRST_RETRY;
         while !waiting.is_empty() {
             let mut results = Vec::new();
             for driver in &waiting {
@@ -415,7 +441,8 @@ impl Campaign {
                 self.operator = self.testbed.operator_with(ARGUMENTS);
             }
             if !waiting.is_empty() {
-                tokio::time::sleep(RETRY_INTERVAL).await;
+                tokio::time::sleep(pause).await;
+                pause *= 2;
             }
         }
     }
