@@ -4,11 +4,14 @@
 
 mod common;
 
+use std::{collections::BTreeMap, time::Duration};
+
 use api::{Severity, VDOConfigStatus};
-use common::{TENANT, Testbed};
+use common::{TENANT, Testbed, objects_of_the_admin};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::{Api, api::DeleteParams};
 use serde_json::{Value, json};
+use testkit::eventually;
 
 const ELSEWHERE: &str = "elsewhere";
 
@@ -76,4 +79,54 @@ async fn a_lookalike_changes_nothing_and_an_admins_driver_in_another_namespace_i
     testbed.status("VDO reports a lookalike again", 60, without).await;
     testbed.ready(&operator, 60).await;
     assert_eq!(testbed.denied_requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_attack_on_running_drivers_changes_no_object_of_the_admin() {
+    let (testbed, operator) = Testbed::with_storage(&[]).await;
+    testbed.finding_about("VDO-1914", 60, &[TENANT]).await;
+    let before = at_rest(&testbed).await;
+    for part in ["VDOConfig", "Secret kube-system/", "DaemonSet vmware-system-csi/", "ClusterRole"]
+    {
+        assert!(before.keys().any(|id| id.starts_with(part)), "{part} in {:?}", before.keys());
+    }
+
+    testbed.adversary.attack_again(&testbed.plane).await;
+    testbed.adversary.until_told(&testbed.client()).await;
+    // A new round that checks everything.
+    let again = json!({"metadata": {"annotations": {plan::names::CHECK_NOW: "again"}}});
+    testbed.change(again).await;
+    testbed.ready(&operator, 60).await;
+    let mut after = at_rest(&testbed).await;
+    let annotations = "/metadata/annotations";
+    let mut own = before.clone();
+    for all in [&mut own, &mut after] {
+        for (_, config) in all.iter_mut().filter(|(id, _)| id.starts_with("VDOConfig ")) {
+            // The test itself wrote the annotation.
+            if let Some(annotations) = config.pointer_mut(annotations) {
+                *annotations = Value::Null;
+            } else {
+                config["metadata"]["annotations"] = Value::Null;
+            }
+        }
+    }
+    for (id, object) in &own {
+        assert_eq!(Some(object), after.get(id), "{id} has changed");
+    }
+    let new: Vec<&String> = after.keys().filter(|id| !own.contains_key(*id)).collect();
+    assert_eq!(new, Vec::<&String>::new());
+}
+
+/// The objects of the admin, as soon as VDO has finished its own changes.
+async fn at_rest(testbed: &Testbed) -> BTreeMap<String, Value> {
+    let client = testbed.client();
+    eventually("the objects of the admin do not change", 60, async || {
+        let before = objects_of_the_admin(&client).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let after = objects_of_the_admin(&client).await;
+        let changed: Vec<&String> =
+            after.keys().filter(|id| before.get(*id) != after.get(*id)).collect();
+        if changed.is_empty() { Ok(before) } else { Err(format!("{changed:?}")) }
+    })
+    .await
 }

@@ -2,16 +2,19 @@
 //!
 //! The tenant has the ClusterRole `admin` in their own namespace, and all of `vdo.vmware.com` there.
 //! [`Testbed`](super::Testbed) runs every trick of [`TRICKS`] right after the cluster starts, before the admin
-//! configures anything. Three checks run in every test program:
+//! configures anything. These checks hold the line, all but the third in every test
+//! program:
 //!
 //! - [`assert_ignored`] checks every status of the VDOConfig that a test reads: it contains nothing of the
 //!   tenant's, except in findings up to Warning.
 //! - [`Adversary::assert_held`] checks the objects of the drivers whenever a test finds VDO ready: none refers to
 //!   the tenant.
+//! - [`objects_of_the_admin`] compares everything that belongs to the admin before and after a second attack on
+//!   running drivers.
 //! - At the end, no program has connected to the tenant's address. The operator has read and written nothing in
 //!   the tenant's namespace but the status of its own kinds.
 
-use std::net::TcpListener;
+use std::{collections::BTreeMap, net::TcpListener};
 
 use api::{VDOConfig, finding::Severity};
 use k8s_openapi::api::{
@@ -20,7 +23,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Resource,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
 use serde_json::{Value, json};
 use testkit::{ControlPlane, User, eventually};
@@ -96,6 +99,32 @@ impl Adversary {
             create(&client, binding("ClusterRole", role)).await.unwrap();
         }
         Self { listener }
+    }
+
+    /// Plays every trick once more, on running drivers.
+    pub async fn attack_again(&self, plane: &ControlPlane) {
+        let client = plane.client_as(&User::named(USER).in_group("system:authenticated"));
+        let address = self.listener.local_addr().unwrap().to_string();
+        for object in TRICKS.iter().flat_map(|(_, _, objects)| objects(&address)) {
+            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            let gone = api_of(&client, &object).delete(&name, &DeleteParams::default()).await;
+            let answered = matches!(&gone, Ok(_) | Err(kube::Error::Api(_)));
+            assert!(answered, "{name}: {gone:?}");
+        }
+        self.attack(plane).await;
+    }
+
+    /// Waits until VDO has written into the status of each of the tenant's VDOConfigs that it does not follow it.
+    pub async fn until_told(&self, client: &Client) {
+        let configs = Api::<VDOConfig>::namespaced(client.clone(), TENANT);
+        eventually("VDO has seen the tenant's VDOConfigs", 60, async || {
+            let all = configs.list(&ListParams::default()).await.map_err(|e| e.to_string())?.items;
+            let told = |config: &VDOConfig| {
+                config.status.as_ref().is_some_and(|status| !status.conditions.is_empty())
+            };
+            if !all.is_empty() && all.iter().all(told) { Ok(()) } else { Err(format!("{all:?}")) }
+        })
+        .await;
     }
 
     pub async fn attack(&self, plane: &ControlPlane) {
@@ -211,17 +240,62 @@ fn decode(data: &mut Value, kind: &str) {
     }
 }
 
-async fn create(client: &Client, object: Value) -> Result<(), kube::Error> {
+/// The kinds of the objects that belong to the admin, or that VDO keeps for the admin.
+const OF_THE_ADMIN: &[(&str, &str)] = &[
+    ("vdo.vmware.com/v1alpha1", "VDOConfig"),
+    ("vdo.vmware.com/v1alpha1", "VsphereCloudConfig"),
+    ("vdo.vmware.com/v1alpha1", "CompatibilityConfig"),
+    ("v1", "Secret"),
+    ("v1", "ConfigMap"),
+    ("v1", "ServiceAccount"),
+    ("apps/v1", "Deployment"),
+    ("apps/v1", "DaemonSet"),
+    ("rbac.authorization.k8s.io/v1", "Role"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+];
+
+/// All objects outside the tenant's namespace that only the admin or VDO may change, by kind and name. They
+/// come without their status and without the metadata that the API server maintains. The uid stays: it differs
+/// if somebody re-creates an object.
+pub async fn objects_of_the_admin(client: &Client) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for (version, kind) in OF_THE_ADMIN {
+        let list = api_of(client, &json!({"apiVersion": version, "kind": kind}));
+        for object in list.list(&ListParams::default()).await.unwrap() {
+            let mut value = serde_json::to_value(&object).unwrap();
+            let metadata = value["metadata"].as_object_mut().unwrap();
+            let kept = ["name", "namespace", "uid", "labels", "annotations", "finalizers"];
+            metadata.retain(|field, _| kept.contains(&field.as_str()));
+            let (namespace, name) = (metadata.get("namespace"), object.metadata.name.unwrap());
+            let namespace = namespace.and_then(Value::as_str).unwrap_or_default();
+            // The list of all findings names the tenant's objects.
+            if namespace == TENANT || name == plan::names::FINDINGS {
+                continue;
+            }
+            let id = format!("{kind} {namespace}/{name}");
+            value.as_object_mut().unwrap().remove("status");
+            all.insert(id, value);
+        }
+    }
+    all
+}
+
+/// The API for the kind of an object, in its namespace if it has one.
+fn api_of(client: &Client, object: &Value) -> Api<DynamicObject> {
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let (group, short) = version.split_once('/').unwrap_or(("", &version));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, short, &kind));
-    let api = match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => {
-            Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource)
-        }
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
-    };
+    }
+}
+
+async fn create(client: &Client, object: Value) -> Result<(), kube::Error> {
+    let api = api_of(client, &object);
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     api.create(&PostParams::default(), &object).await.map(drop)
 }
