@@ -2,7 +2,7 @@
 //!
 //! The operator installs the drivers, so it must start on a cluster that has no CNI, no DNS and no cloud
 //! controller yet. It uses the host network and the node's resolver, and tolerates every taint of a fresh
-//! node. Its permissions are in `rbac`.
+//! node. On a cluster that has a CNI, [`use_pod_network`] moves it to the pod network. Its permissions are in `rbac`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +19,28 @@ mod rbac;
 const NAME: &str = "vdo";
 const NAMESPACE: &str = api::NAMESPACE;
 const IMAGE: &str = concat!("ghcr.io/vmware-tanzu/vdo:", env!("CARGO_PKG_VERSION"));
+
+/// The annotation with the only SecurityContextConstraints under which OpenShift admits a pod. Other distributions
+/// ignore it.
+const REQUIRED_SCC: &str = "openshift.io/required-scc";
+/// The SecurityContextConstraints of OpenShift for a pod on the host network that needs nothing else of its host.
+const HOST_NETWORK_CONSTRAINTS: &str = "hostnetwork-v2";
+/// The SecurityContextConstraints of OpenShift for a pod that needs nothing of its host.
+const POD_NETWORK_CONSTRAINTS: &str = "restricted-v2";
+
+/// The label with the pod security level of a namespace.
+const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
+
+/// The taints of a node without a pod network. Only pods on the host network tolerate them.
+pub const WITHOUT_POD_NETWORK: [&str; 2] =
+    ["node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable"];
+
+/// The environment variable with the address of the metrics.
+pub const LISTEN: &str = "VDO_LISTEN";
+/// The port of the metrics, unless an admin chooses another.
+pub const PORT: u16 = 8089;
+/// The label with the version of the operator that a pod runs.
+const VERSION: &str = "app.kubernetes.io/version";
 
 /// The environment variable with the namespaces of drivers, in addition to the usual ones.
 pub const DRIVER_NAMESPACES: &str = "VDO_DRIVER_NAMESPACES";
@@ -56,7 +78,8 @@ pub fn objects_for(allowed: &Allowed) -> Vec<Object> {
             crd
         })
         .collect();
-    all.extend([namespace(NAMESPACE, "restricted"), namespace(names::CSI_NAMESPACE, "privileged")]);
+    // The operator uses the host network, which only the privileged level allows.
+    all.extend([NAMESPACE, names::CSI_NAMESPACE].map(|name| namespace(name, "privileged")));
     all.push(json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
@@ -77,9 +100,18 @@ pub fn more_namespaces(deployment: &Deployment) -> BTreeSet<String> {
     values.flat_map(|value| value.split(',')).filter(|n| !n.is_empty()).map(str::to_owned).collect()
 }
 
+/// The head of `deploy/install.yaml`.
+const HEAD: &str = "\
+# Installs the operator of VDO.
+#
+# The operator uses the host network, so that it also starts in a cluster without a CNI. Its namespace therefore allows
+# privileged pods. In a cluster that has a CNI, `vdoctl deploy` installs the operator on the pod network instead, in a
+# namespace with the pod security level `restricted`. `vdoctl deploy --host-network never -o yaml` prints that manifest.
+";
+
 /// `deploy/install.yaml`.
 pub fn manifest() -> Result<String, YamlError> {
-    to_yaml(&objects())
+    Ok(HEAD.to_owned() + &to_yaml(&objects())?)
 }
 
 /// The manifest to uninstall only the operator: its Deployment, its account and its permissions. The drivers
@@ -107,19 +139,68 @@ fn uninstall_objects() -> Vec<Object> {
 }
 
 fn namespace(name: &str, level: &str) -> Value {
-    // The operator uses the host network, which only the privileged level allows.
-    let level = if name == NAMESPACE { "privileged" } else { level };
     json!({
         "apiVersion": "v1", "kind": "Namespace",
-        "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}},
+        "metadata": {"name": name, "labels": {POD_SECURITY: level}},
     })
+}
+
+/// Moves the operator in these objects to the pod network, for a cluster that has a CNI. Its namespace then enforces
+/// the pod security level `restricted`. The operator serves its metrics on the address of its pod.
+pub fn use_pod_network(objects: &mut [Object]) {
+    for Object(object) in objects {
+        if object["kind"] == "Namespace" && object["metadata"]["name"] == NAMESPACE {
+            object["metadata"]["labels"][POD_SECURITY] = json!("restricted");
+        }
+        let is_operator = object["kind"] == "Deployment" && object["metadata"]["name"] == NAME;
+        if !is_operator || serde_json::from_value::<Deployment>(object.clone()).is_err() {
+            continue;
+        }
+        let template = &mut object["spec"]["template"];
+        template["metadata"]["annotations"][REQUIRED_SCC] = json!(POD_NETWORK_CONSTRAINTS);
+        let pod = &mut template["spec"];
+        if let Some(pod) = pod.as_object_mut() {
+            pod.remove("hostNetwork");
+        }
+        // Such a node has no pod network yet: the pod would wait there instead of starting elsewhere.
+        if let Some(tolerations) = pod["tolerations"].as_array_mut() {
+            tolerations.retain(|one| !WITHOUT_POD_NETWORK.iter().any(|key| one["key"] == *key));
+        }
+        let Some(container) = pod.pointer_mut("/containers/0") else { continue };
+        container["ports"] = json!([{"name": "metrics", "containerPort": PORT}]);
+        if let Some(variables) = container["env"].as_array_mut() {
+            variables.push(json!({"name": LISTEN, "value": format!("0.0.0.0:{PORT}")}));
+        }
+    }
+}
+
+/// Whether the operator of this Deployment uses the host network.
+pub fn uses_host_network(deployment: &Deployment) -> bool {
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    pod.and_then(|pod| pod.host_network).unwrap_or(false)
+}
+
+/// Labels the pods of a Deployment as those of this version, so that they spread over nodes apart from those of other
+/// versions.
+pub fn set_version(deployment: &mut Object, version: &str) {
+    let Some(template) = deployment.0.pointer_mut("/spec/template") else { return };
+    let terms = "/spec/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution";
+    let terms = template.pointer_mut(terms).and_then(Value::as_array_mut);
+    for term in terms.into_iter().flatten() {
+        let labels = term.pointer_mut("/podAffinityTerm/labelSelector/matchLabels");
+        if let Some(label) = labels.and_then(|labels| labels.get_mut(VERSION)) {
+            *label = json!(version);
+        }
+    }
+    if let Some(labels) = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+        labels.insert(VERSION.to_owned(), json!(version));
+    }
 }
 
 fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
     let labels = json!({"app.kubernetes.io/name": NAME});
     let version = env!("CARGO_PKG_VERSION");
-    let labels_of_pods =
-        json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/version": version});
+    let labels_of_pods = json!({"app.kubernetes.io/name": NAME, VERSION: version});
     // Preferences, not requirements: one node must be enough. Pods of the same release spread first.
     // Otherwise an upgrade could end with both pods on the node that the surge pod chose.
     let apart = |weight: u8, labels: &Value| {
@@ -138,10 +219,10 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
         variables.push(json!({"name": DRIVER_NAMESPACES, "value": more.join(",")}));
     }
     // The probes use no port: pods on the host network of one node would compete for it.
-    let probe = |question: &str, period: u32| {
+    let probe = |question: &str, period: u32, failures: u32| {
         json!({
             "exec": {"command": ["vdo", "probe", question]},
-            "periodSeconds": period, "timeoutSeconds": 5, "failureThreshold": 3,
+            "periodSeconds": period, "timeoutSeconds": 5, "failureThreshold": failures,
         })
     };
     json!({
@@ -155,7 +236,10 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
                 "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
             },
             "template": {
-                "metadata": {"labels": labels_of_pods},
+                "metadata": {
+                    "labels": labels_of_pods,
+                    "annotations": {REQUIRED_SCC: HOST_NETWORK_CONSTRAINTS},
+                },
                 "spec": {
                     "serviceAccountName": NAME,
                     "hostNetwork": true,
@@ -165,14 +249,15 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
                         {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
                         {"key": "node-role.kubernetes.io/master", "operator": "Exists"},
                         {"key": names::UNINITIALIZED, "operator": "Exists"},
-                        {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
-                        {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists"},
+                        {"key": WITHOUT_POD_NETWORK[0], "operator": "Exists"},
+                        {"key": WITHOUT_POD_NETWORK[1], "operator": "Exists"},
                     ],
                     "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
                         apart(100, &labels_of_pods), apart(50, &labels),
                     ]}},
                     "securityContext": {
-                        "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
+                        // No user id: the image has one, and OpenShift assigns its own.
+                        "runAsNonRoot": true,
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
                     "containers": [{
@@ -180,8 +265,9 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
                         "image": IMAGE,
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                         "env": variables,
-                        "livenessProbe": probe("live", 20),
-                        "readinessProbe": probe("ready", 10),
+                        "startupProbe": probe("live", 2, 60),
+                        "livenessProbe": probe("live", 20, 3),
+                        "readinessProbe": probe("ready", 10, 3),
                         // Working sets measured with 5,000 nodes and 20,000 volumes: 93 MiB, and 288 MiB
                         // with every volume faulty. The limit is more than twice that; see docs/benchmarks.md.
                         "resources": {
@@ -233,6 +319,28 @@ mod tests {
         for object in objects() {
             assert!(own.contains(&object.kind()), "{} needs somebody else", object.kind());
         }
+    }
+
+    #[test]
+    fn on_the_pod_network_the_operator_needs_nothing_of_its_host() {
+        let mut objects = objects();
+        use_pod_network(&mut objects);
+        let find = |kind: &str, name: &str| {
+            let found = objects.iter().find(|o| o.kind() == kind && o.name() == name);
+            found.unwrap().0.clone()
+        };
+        assert_eq!(find("Namespace", NAMESPACE)["metadata"]["labels"][POD_SECURITY], "restricted");
+        let csi = find("Namespace", names::CSI_NAMESPACE);
+        assert_eq!(csi["metadata"]["labels"][POD_SECURITY], "privileged");
+        let deployment = find("Deployment", NAME);
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert!(pod.get("hostNetwork").is_none(), "{pod}");
+        let tolerations = pod["tolerations"].to_string();
+        assert!(!tolerations.contains(WITHOUT_POD_NETWORK[0]), "{tolerations}");
+        assert!(tolerations.contains(names::UNINITIALIZED), "{tolerations}");
+        assert!(!uses_host_network(&serde_json::from_value(deployment).unwrap()));
+        let host = self::objects().into_iter().find(|o| o.kind() == "Deployment").unwrap();
+        assert!(uses_host_network(&serde_json::from_value(host.0).unwrap()));
     }
 
     #[test]

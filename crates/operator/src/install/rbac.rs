@@ -16,7 +16,10 @@ use std::collections::BTreeSet;
 use plan::{names, written_names};
 use serde_json::{Value, json};
 
-use super::{Allowed, NAME, NAMESPACE, drivers::DriverRules};
+use super::{
+    Allowed, HOST_NETWORK_CONSTRAINTS, NAME, NAMESPACE, POD_NETWORK_CONSTRAINTS,
+    drivers::DriverRules,
+};
 use crate::cluster;
 
 /// VDO creates the role without a binding; an admin binds it.
@@ -224,6 +227,13 @@ fn own_rules() -> Vec<Value> {
         // For the CA certificates of vCenters, and the image pull Secrets.
         rule(&[""], &["secrets"], &["get"]),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
+        // For the operator's own pods on OpenShift. On other distributions the rule is about nothing.
+        named(
+            &["security.openshift.io"],
+            &["securitycontextconstraints"],
+            &["use"],
+            &owned(&[HOST_NETWORK_CONSTRAINTS, POD_NETWORK_CONSTRAINTS]),
+        ),
         // Accounts of earlier VDO releases can write only this kind of event, and VDO reports missing
         // permissions with it.
         rule(&[""], &["events"], &["create", "patch"]),
