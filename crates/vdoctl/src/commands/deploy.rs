@@ -1,5 +1,7 @@
 //! `vdoctl deploy`.
 
+mod host_network;
+mod metrics_port;
 mod pod_options;
 
 use std::{collections::BTreeSet, time::Duration};
@@ -17,7 +19,10 @@ use operator::{
 };
 use tokio::time::{Instant, sleep};
 
-use self::pod_options::PodOptions;
+use self::{
+    host_network::{HostNetwork, Network},
+    pod_options::PodOptions,
+};
 use crate::{
     cluster::Cluster,
     critical,
@@ -40,6 +45,10 @@ pub(crate) struct Deploy {
     spec: Option<String>,
     #[command(flatten)]
     pod: PodOptions,
+    /// Whether the operator's pods use the host network. With auto, they use it only if no node has a pod network yet.
+    /// Without the flag, an installed operator keeps its network, and a new one gets auto.
+    #[arg(long, value_name = "WHEN", value_enum)]
+    host_network: Option<HostNetwork>,
     /// A namespace in which the operator is allowed to adopt drivers with any name. In kube-system and
     /// vmware-system-csi it can adopt drivers with known names without this flag. You can repeat the flag. The
     /// operator keeps namespaces that you allowed before.
@@ -66,6 +75,7 @@ impl Deploy {
         let output = Allowed { namespaces: allowed_namespaces.clone(), ..Allowed::default() };
         let Manifest { mut objects, file } = self.manifest(global, &output).await?;
         if let Some(form) = self.output {
+            Network::by_choice(self.host_network).apply(&mut objects);
             self.pod.apply(&mut objects, None)?;
             add_pull_secret(&mut objects, self.pod.pull_secret()?);
             let texts = objects.iter().map(|object| super::formatted(form, &object.0));
@@ -90,6 +100,14 @@ impl Deploy {
             objects = self.manifest(global, &allowed).await?.objects;
         }
         let running = super::running_operator(&cluster).await?;
+        // Without the flag, the network in the user's manifest stays.
+        let network = match (&self.spec, self.host_network) {
+            (Some(_), None) => None,
+            (_, choice) => Some(Network::find(choice, running.as_ref(), &cluster).await?),
+        };
+        if let Some(network) = network {
+            network.apply(&mut objects);
+        }
         self.pod.apply(&mut objects, running.as_ref())?;
         add_pull_secret(&mut objects, self.pod.pull_secret()?);
         // A dry run of all objects comes first, so that a rejection leaves the cluster unchanged.
@@ -106,7 +124,11 @@ impl Deploy {
         for definition in objects.iter().filter(|object| object.kind() == DEFINITION) {
             self.established(&cluster, definition.name()).await?;
         }
-        step.done(&format!("Kubernetes {}", version.git_version));
+        let network = network.map(|network| format!(", {network}")).unwrap_or_default();
+        step.done(&format!("Kubernetes {}{network}", version.git_version));
+        if let Some(conflict) = metrics_port::conflict(&cluster, &objects).await? {
+            screen.note(&conflict);
+        }
         if !self.no_wait {
             self.wait(&cluster, &objects, screen).await?;
         }

@@ -1,10 +1,13 @@
 //! The options of the operator's own pods.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
-use catalog::manifest::Object;
+use catalog::{Image, manifest::Object};
 use clap::Args;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::PodSpec};
+use kube::ResourceExt as _;
+use operator::install::{LISTEN, WITHOUT_POD_NETWORK, set_version};
+use semver::Version;
 use serde_json::{Value, json};
 
 use crate::failure::{Outcome, request};
@@ -13,12 +16,20 @@ const TEMPLATE: &str = "/spec/template/spec";
 const CONTAINER: &str = "/spec/template/spec/containers/0";
 /// The operator's environment variable for what it logs.
 const LOG: &str = "VDO_LOG";
+const PROXY: &str = "HTTPS_PROXY";
+const NO_PROXY: &str = "NO_PROXY";
+/// The annotation of the operator's Deployment with the resources that the user chose.
+const RESOURCES: &str = "vdo.vmware.com/resources";
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct PodOptions {
     /// The image of the operator, instead of the published one.
     #[arg(long)]
     image: Option<String>,
+    /// The version of the operator, for example to roll back an upgrade: the image with this tag, from the repository of
+    /// the installed image. The custom resource definitions and the permissions stay those of vdoctl.
+    #[arg(long, conflicts_with = "image")]
+    version: Option<Version>,
     /// A Secret in the operator's namespace with the credentials of the registry of its image. You can repeat the
     /// flag.
     #[arg(long = "pull-secret", value_name = "NAME")]
@@ -33,6 +44,26 @@ pub(crate) struct PodOptions {
     /// Log level of the operator: one level, or levels by module as in info,vsphere=debug.
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
+    /// The memory limit of each of the operator's pods, for example 1Gi. An empty value restores the default.
+    #[arg(long, value_name = "QUANTITY")]
+    memory_limit: Option<String>,
+    /// The memory that each pod reserves on its node. An empty value restores the default.
+    #[arg(long, value_name = "QUANTITY")]
+    memory_request: Option<String>,
+    /// The CPU that each pod reserves on its node, for example 50m. An empty value restores the default.
+    #[arg(long, value_name = "QUANTITY")]
+    cpu_request: Option<String>,
+    /// The proxy through which the operator connects to vCenters and downloads catalogs, for example
+    /// http://proxy.example.com:3128. An empty value removes the proxy.
+    #[arg(long, value_name = "URL")]
+    proxy: Option<String>,
+    /// Hosts to which the operator connects without the proxy: names, domains and networks, separated by commas. An
+    /// empty value removes them.
+    #[arg(long, value_name = "HOSTS")]
+    no_proxy: Option<String>,
+    /// The port on which the operator serves metrics, instead of 8089.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
 }
 
 impl PodOptions {
@@ -40,34 +71,71 @@ impl PodOptions {
     /// for the image.
     pub(crate) fn apply(&self, objects: &mut [Object], running: Option<&Deployment>) -> Outcome {
         if let Some(image) = self.image.as_deref()
-            && image.parse::<catalog::Image>().is_err()
+            && image.parse::<Image>().is_err()
         {
             return request(
                 format!("{image} is not an image name with a tag or digest"),
                 "use a name like registry.example.com/vdo:0.7.0",
             );
         }
+        check_version(self.version.as_ref())?;
+        check_proxy(self.proxy.as_deref())?;
         let kept = running.map(RunningOptions::read).unwrap_or_default();
         let pull_secrets = given_or(&self.pull_secrets, kept.pull_secrets);
         let tolerated = given_or(&self.tolerated, kept.tolerated);
-        let log_level = self.log_level.clone().or(kept.log_level);
-        for object in objects.iter_mut().filter(|object| object.kind() == "Deployment") {
+        let variables = [
+            (LOG, self.log_level.clone().or(kept.log_level)),
+            (PROXY, self.proxy.clone().or(kept.proxy)),
+            (NO_PROXY, self.no_proxy.clone().or(kept.no_proxy)),
+        ];
+        let resources = self.resources(kept.resources);
+        let port = self.port.or(kept.port);
+        for object in objects.iter_mut().filter(|object| is_deployment(object)) {
+            set_resources(&mut object.0, &resources);
+            if let Some(version) = &self.version {
+                set_version(object, &version.to_string());
+            }
             let Some(pod) = object.0.pointer_mut(TEMPLATE) else { continue };
             if !pull_secrets.is_empty() {
                 let names = pull_secrets.iter().map(|name| json!({"name": name}));
                 pod["imagePullSecrets"] = names.collect();
             }
             add_tolerations(pod, &tolerated);
+            let listen = if pod["hostNetwork"] == true { "127.0.0.1" } else { "0.0.0.0" };
             let Some(container) = object.0.pointer_mut(CONTAINER) else { continue };
-            if let Some(image) = &self.image {
-                container["image"] = image.as_str().into();
+            let published = container["image"].as_str().unwrap_or_default();
+            let installed = kept.image.as_deref().unwrap_or(published);
+            let chosen = self.version.as_ref().map(|version| tagged(installed, version));
+            if let Some(image) = self.image.clone().or(chosen) {
+                container["image"] = image.into();
             }
-            if let (Some(level), Some(env)) = (&log_level, container["env"].as_array_mut()) {
-                env.retain(|variable| variable["name"] != LOG);
-                env.push(json!({"name": LOG, "value": level}));
+            for (name, value) in &variables {
+                set_variable(container, name, value.as_deref());
+            }
+            if let Some(port) = port {
+                set_variable(container, LISTEN, Some(&format!("{listen}:{port}")));
+                if let Some(declared) = container.pointer_mut("/ports/0/containerPort") {
+                    *declared = port.into();
+                }
             }
         }
         Ok(())
+    }
+
+    /// The resources that differ from those in the manifest.
+    fn resources(&self, mut kept: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let given = [
+            ("limits.memory", &self.memory_limit),
+            ("requests.memory", &self.memory_request),
+            ("requests.cpu", &self.cpu_request),
+        ];
+        for (name, quantity) in given {
+            if let Some(quantity) = quantity {
+                kept.insert(name.to_owned(), quantity.clone());
+            }
+        }
+        kept.retain(|_, quantity| !quantity.is_empty());
+        kept
     }
 
     /// The Secret of --pull-secret-file.
@@ -105,12 +173,41 @@ impl PodOptions {
     }
 }
 
+/// Whether it is a Deployment. The API server refuses one that cannot be read.
+fn is_deployment(object: &Object) -> bool {
+    let read = || serde_json::from_value::<Deployment>(object.0.clone());
+    object.kind() == "Deployment" && read().is_ok()
+}
+
+/// The image of a version in the repository of another image.
+fn tagged(image: &str, version: &Version) -> String {
+    let name = image.parse::<Image>().map_or_else(|_| image.to_owned(), |image| image.name);
+    format!("{name}:{version}")
+}
+
+/// A later version can need objects that this vdoctl does not know.
+fn check_version(version: Option<&Version>) -> Outcome {
+    let own = env!("CARGO_PKG_VERSION").parse::<Version>().ok();
+    match version {
+        Some(version) if own.as_ref().is_some_and(|own| version > own) => request(
+            format!("version {version} is newer than this vdoctl"),
+            "use the vdoctl of that version",
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// The options of the running operator.
 #[derive(Debug, Default, PartialEq)]
 struct RunningOptions {
+    image: Option<String>,
     pull_secrets: Vec<String>,
     tolerated: Vec<String>,
     log_level: Option<String>,
+    proxy: Option<String>,
+    no_proxy: Option<String>,
+    port: Option<u16>,
+    resources: BTreeMap<String, String>,
 }
 
 impl RunningOptions {
@@ -121,19 +218,73 @@ impl RunningOptions {
         };
         let pull_secrets =
             pod.image_pull_secrets.iter().flatten().map(|s| s.name.clone()).collect();
-        Self { pull_secrets, tolerated: tolerated(pod), log_level: log_level(pod) }
+        let listen = variable(pod, LISTEN).and_then(|address| address.parse::<SocketAddr>().ok());
+        let resources = deployment.annotations().get(RESOURCES);
+        let resources = resources.and_then(|text| serde_json::from_str(text).ok());
+        Self {
+            image: pod.containers.first().and_then(|container| container.image.clone()),
+            pull_secrets,
+            tolerated: tolerated(pod),
+            log_level: variable(pod, LOG),
+            proxy: variable(pod, PROXY),
+            no_proxy: variable(pod, NO_PROXY),
+            port: listen.map(|listen| listen.port()),
+            resources: resources.unwrap_or_default(),
+        }
     }
 }
 
-/// The keys of all taints that the pod tolerates whatever their value.
+/// The keys of all taints that the pod tolerates whatever their value, on either network.
 fn tolerated(pod: &PodSpec) -> Vec<String> {
-    let tolerations = pod.tolerations.iter().flatten();
-    tolerations.filter_map(|toleration| toleration.key.clone()).collect()
+    let keys = pod.tolerations.iter().flatten().filter_map(|toleration| toleration.key.clone());
+    keys.filter(|key| !WITHOUT_POD_NETWORK.contains(&key.as_str())).collect()
 }
 
-fn log_level(pod: &PodSpec) -> Option<String> {
+fn variable(pod: &PodSpec, name: &str) -> Option<String> {
     let mut variables = pod.containers.first()?.env.iter().flatten();
-    variables.find(|variable| variable.name == LOG)?.value.clone()
+    variables.find(|variable| variable.name == name)?.value.clone()
+}
+
+/// Sets an environment variable of a container, or removes it if the value is empty.
+fn set_variable(container: &mut Value, name: &str, value: Option<&str>) {
+    let (Some(value), Some(variables)) = (value, container["env"].as_array_mut()) else { return };
+    variables.retain(|variable| variable["name"] != name);
+    if !value.is_empty() {
+        variables.push(json!({"name": name, "value": value}));
+    }
+}
+
+/// Changes the resources of a Deployment, and records them: the next deployment keeps what the user chose, and takes
+/// the rest from its manifest.
+fn set_resources(deployment: &mut Value, resources: &BTreeMap<String, String>) {
+    if resources.is_empty() {
+        return;
+    }
+    deployment["metadata"]["annotations"][RESOURCES] = json!(json!(resources).to_string());
+    let Some(container) = deployment.pointer_mut(CONTAINER) else { return };
+    for (name, quantity) in resources {
+        if let Some((kind, resource)) = name.split_once('.') {
+            container["resources"][kind][resource] = json!(quantity);
+        }
+    }
+}
+
+/// Rejects a proxy that the operator cannot use, and one with a password.
+fn check_proxy(proxy: Option<&str>) -> Outcome {
+    let Some(proxy) = proxy.filter(|proxy| !proxy.is_empty()) else { return Ok(()) };
+    let address = ["http://", "https://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
+    match address {
+        // The message must not repeat the password.
+        Some(address) if address.contains('@') => request(
+            "the proxy URL contains a user: everybody who can read the Deployment could read its password",
+            "use a proxy that allows the operator without a password",
+        ),
+        Some(address) if !address.trim_matches('/').is_empty() => Ok(()),
+        _ => request(
+            format!("{proxy} is not the URL of a proxy"),
+            "use a URL like http://proxy.example.com:3128",
+        ),
+    }
 }
 
 fn given_or(given: &[String], kept: Vec<String>) -> Vec<String> {
@@ -154,18 +305,22 @@ mod tests {
     use super::*;
 
     fn options() -> PodOptions {
+        let some = |text: &str| Some(text.to_owned());
         PodOptions {
-            image: None,
             pull_secrets: vec!["registry".into()],
-            pull_secret_file: None,
             tolerated: vec!["dedicated".into()],
-            log_level: Some("debug".into()),
+            log_level: some("debug"),
+            memory_limit: some("1Gi"),
+            cpu_request: some("50m"),
+            proxy: some("http://proxy.example.com:3128"),
+            no_proxy: some("10.0.0.0/8,.example.com"),
+            port: Some(9443),
+            ..PodOptions::default()
         }
     }
 
     fn none() -> PodOptions {
-        let (pull_secrets, tolerated) = (Vec::new(), Vec::new());
-        PodOptions { image: None, pull_secrets, pull_secret_file: None, tolerated, log_level: None }
+        PodOptions::default()
     }
 
     fn deployment(objects: &[Object]) -> Deployment {
@@ -182,11 +337,88 @@ mod tests {
         assert_eq!(kept.pull_secrets, ["registry"]);
         assert!(kept.tolerated.contains(&"dedicated".to_owned()));
         assert_eq!(kept.log_level.as_deref(), Some("debug"));
+        let pod = running.spec.clone().unwrap().template.spec.unwrap();
+        let resources = json!(pod.containers[0].resources);
+        assert_eq!(resources["limits"]["memory"], "1Gi");
+        assert_eq!(resources["requests"]["cpu"], "50m");
+        assert_eq!(resources["requests"]["memory"], "128Mi", "the default");
+        assert_eq!(variable(&pod, PROXY).as_deref(), Some("http://proxy.example.com:3128"));
+        assert_eq!(variable(&pod, LISTEN).as_deref(), Some("127.0.0.1:9443"));
         let mut again = operator::install::objects();
         none().apply(&mut again, Some(&running)).unwrap();
         assert_eq!(deployment(&again), running);
         let mut plain = operator::install::objects();
         none().apply(&mut plain, None).unwrap();
         assert_eq!(plain, operator::install::objects(), "without options nothing changes");
+    }
+
+    #[test]
+    fn an_empty_value_restores_the_default() {
+        let mut first = operator::install::objects();
+        options().apply(&mut first, None).unwrap();
+        let empty = Some(String::new());
+        let restoring = PodOptions {
+            memory_limit: empty.clone(),
+            cpu_request: empty.clone(),
+            proxy: empty.clone(),
+            no_proxy: empty,
+            ..PodOptions::default()
+        };
+        let mut again = operator::install::objects();
+        restoring.apply(&mut again, Some(&deployment(&first))).unwrap();
+        let kept = RunningOptions::read(&deployment(&again));
+        assert_eq!((kept.proxy, kept.no_proxy), (None, None));
+        assert!(kept.resources.is_empty());
+        assert_eq!(kept.port, Some(9443), "the other options stay");
+    }
+
+    #[test]
+    fn on_the_pod_network_the_metrics_port_is_that_of_the_pod() {
+        let mut objects = operator::install::objects();
+        operator::install::use_pod_network(&mut objects);
+        options().apply(&mut objects, None).unwrap();
+        let pod = deployment(&objects).spec.unwrap().template.spec.unwrap();
+        assert_eq!(variable(&pod, LISTEN).as_deref(), Some("0.0.0.0:9443"));
+        assert_eq!(pod.containers[0].ports.as_ref().unwrap()[0].container_port, 9443);
+    }
+
+    #[test]
+    fn a_proxy_with_a_password_is_refused_without_the_password() {
+        for (proxy, said) in [
+            ("http://vdo:hunter2@proxy:3128", "contains a user"),
+            ("proxy:3128", "is not the URL of a proxy"),
+            ("http://", "is not the URL of a proxy"),
+        ] {
+            let refused = format!("{:?}", check_proxy(Some(proxy)).unwrap_err());
+            assert!(refused.contains(said) && !refused.contains("hunter2"), "{refused}");
+        }
+        assert!(check_proxy(Some("http://proxy.example.com:3128")).is_ok());
+    }
+
+    #[test]
+    fn a_version_is_a_tag_of_the_repository_of_the_running_image() {
+        let version = |text: &str| Some(text.parse().unwrap());
+        let mut first = operator::install::objects();
+        let mirrored = PodOptions {
+            image: Some(format!("mirror.example.com/vdo@sha256:{}", "0".repeat(64))),
+            ..none()
+        };
+        mirrored.apply(&mut first, None).unwrap();
+        let mut again = operator::install::objects();
+        let earlier = PodOptions { version: version("0.6.9"), ..none() };
+        earlier.apply(&mut again, Some(&deployment(&first))).unwrap();
+        let template = deployment(&again).spec.unwrap().template;
+        let image = template.spec.unwrap().containers[0].image.clone();
+        assert_eq!(image.as_deref(), Some("mirror.example.com/vdo:0.6.9"));
+        let labels = template.metadata.unwrap().labels.unwrap();
+        assert_eq!(labels["app.kubernetes.io/version"], "0.6.9");
+        let mut new = operator::install::objects();
+        earlier.apply(&mut new, None).unwrap();
+        let image =
+            deployment(&new).spec.unwrap().template.spec.unwrap().containers[0].image.clone();
+        assert_eq!(image.as_deref(), Some("ghcr.io/vmware-tanzu/vdo:0.6.9"));
+        let later = PodOptions { version: version("99.0.0"), ..none() };
+        let refused = format!("{:?}", later.apply(&mut new, None).unwrap_err());
+        assert!(refused.contains("is newer than this vdoctl"), "{refused}");
     }
 }
