@@ -11,7 +11,7 @@ use snafu::ResultExt as _;
 use tokio::net::TcpStream;
 
 use crate::{
-    error::{Error, ImageSnafu, SpawnSnafu, must},
+    error::{Error, FilesSnafu, ImageSnafu, SpawnSnafu, must},
     peers::locate,
     ports::Port,
     process::Process,
@@ -76,19 +76,50 @@ impl Registry {
         must(self.push_layout(&layout, &path, env!("CARGO_PKG_VERSION")))
     }
 
-    /// Pushes a copy of `name` that differs from it only in a label, as another release would differ. Returns its
-    /// reference by digest.
+    /// Pushes the image of `program` as an earlier release, under this tag. The program in it names another commit, as
+    /// another build of the same sources would: it is a copy with other bytes at the places of the commit, because
+    /// another build takes minutes.
     ///
     /// # Panics
-    /// If `name` was not pushed.
-    pub fn push_variant(&self, name: &str, tag: &str) -> String {
-        let path = format!("vmware-tanzu/{name}");
+    /// If the image was not pushed, or the program was built outside of a checkout.
+    pub fn push_earlier(&self, program: &str, tag: &str) -> EarlierRelease {
+        must(self.try_push_earlier(program, tag))
+    }
+
+    fn try_push_earlier(&self, program: &str, tag: &str) -> Result<EarlierRelease, Error> {
+        let built = target_folder().join("debug").join(program);
+        let mut version = Command::new(&built);
+        let version =
+            version.arg("--version").output().context(SpawnSnafu { program, path: &built });
+        let version = done(&format!("{program} --version"), &version?)?;
+        let present = version.rsplit_once('(').and_then(|(_, rest)| rest.split_once(')'));
+        let present = present.map(|(commit, _)| commit).unwrap_or_default();
+        let is_commit = present.len() == 12 && present.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(is_commit, "{program} names no commit: {version}");
+        let earlier = "0".repeat(present.len());
+        let root = self.workdir.path().join("earlier");
+        let copy = root.join("usr/bin").join(program);
+        std::fs::create_dir_all(root.join("usr/bin")).context(FilesSnafu { path: &root })?;
+        let stripped = Command::new("strip").arg("-o").arg(&copy).arg(&built).output();
+        done("strip", &stripped.context(SpawnSnafu { program: "strip", path: "strip" })?)?;
+        let mut bytes = std::fs::read(&copy).context(FilesSnafu { path: &copy })?;
+        for place in places_of(present.as_bytes(), &bytes) {
+            bytes[place..place + present.len()].copy_from_slice(earlier.as_bytes());
+        }
+        std::fs::write(&copy, bytes).context(FilesSnafu { path: &copy })?;
+        let layer = self.workdir.path().join("earlier.tar");
+        let tar = ["--owner=0", "--group=0", "--mode=0755", "-C"];
+        let tar =
+            Command::new("tar").args(tar).arg(&root).arg("-cf").arg(&layer).arg("usr").output();
+        done("tar", &tar.context(SpawnSnafu { program: "tar", path: "tar" })?)?;
+        let path = format!("vmware-tanzu/{program}");
         let from = format!("{}/{path}:{}", self.address(), env!("CARGO_PKG_VERSION"));
-        let (to, label) = (format!("{}/{path}:{tag}", self.address()), format!("release={tag}"));
-        let platform = ["--platform", PLATFORM, "--label", &label, "-t", &to];
-        let printed = must(crane(&[&["mutate", "--insecure", &from], &platform[..]].concat()));
-        let digest = printed.rsplit('@').next().unwrap_or_default().trim();
-        format!("{}/{path}@{digest}", Self::HOST)
+        let (to, layer) = (format!("{}/{path}:{tag}", self.address()), layer.display().to_string());
+        let flags = ["append", "--insecure", "--platform", PLATFORM];
+        crane(&[&flags[..], &["-b", &from, "-f", &layer, "-t", &to]].concat())?;
+        let digest = crane(&["digest", "--insecure", &to])?;
+        let image = format!("{}/{path}@{}", Self::HOST, digest.trim());
+        Ok(EarlierRelease { image, commit: earlier, present: present.to_owned() })
     }
 
     /// The image that holds the namespaces of pods.
@@ -112,11 +143,33 @@ impl Registry {
     }
 }
 
-/// The folder of the images, next to the programs of the tests.
-fn test_images() -> PathBuf {
+/// An image that [`Registry::push_earlier`] pushed.
+#[derive(Clone, Debug)]
+pub struct EarlierRelease {
+    /// Its reference by digest.
+    pub image: String,
+    /// The commit that its program names.
+    pub commit: String,
+    /// The commit that the program of the tests names.
+    pub present: String,
+}
+
+/// Where `wanted` occurs.
+fn places_of(wanted: &[u8], bytes: &[u8]) -> Vec<usize> {
+    let windows = bytes.windows(wanted.len()).enumerate();
+    windows.filter(|(_, window)| *window == wanted).map(|(place, _)| place).collect()
+}
+
+/// Cargo's folder for what it builds.
+fn target_folder() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let target = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
-    target.unwrap_or(Path::new("target")).join("images").join("test")
+    target.unwrap_or(Path::new("target")).to_owned()
+}
+
+/// The folder of the images, next to the programs of the tests.
+fn test_images() -> PathBuf {
+    target_folder().join("images").join("test")
 }
 
 /// Runs crane and returns what it printed.

@@ -8,13 +8,16 @@ use std::{
     time::Duration,
 };
 
+use catalog::manifest::Object;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, Pod},
 };
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
-use testkit::{ControlPlane, Disks, Inventory, Nic, RealNode, Registry, Vcenter, Vm, Workdir};
+use testkit::{
+    ControlPlane, Disks, EarlierRelease, Inventory, Nic, RealNode, Registry, Vcenter, Vm, Workdir,
+};
 use tokio::time::{Instant, sleep};
 
 pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
@@ -76,13 +79,27 @@ impl Cluster {
 
     pub(crate) async fn install_with(&self, drivers: Value) -> String {
         let image = self.registry.push_own("vdo");
-        self.registry.push_own("vdo-cloud-controller");
         self.does(&["deploy", "--image", &image, "--timeout", TIMEOUT]).await;
+        self.configure(drivers).await;
+        image
+    }
+
+    /// Installs an earlier release of the operator from its own manifest, and our cloud controller.
+    pub(crate) async fn install_earlier(&self, release: &EarlierRelease, manifest: &[Object]) {
+        let texts: Vec<String> =
+            manifest.iter().map(|object| format!("{:#}\n", object.0)).collect();
+        self.workdir.write("earlier.yaml", texts.join("---\n")).unwrap();
+        let deploy = ["deploy", "--spec", "earlier.yaml", "--image", &release.image];
+        self.does(&[&deploy[..], &["--timeout", TIMEOUT]].concat()).await;
+        self.configure(json!({"cloudProvider": cloud_provider()})).await;
+    }
+
+    async fn configure(&self, drivers: Value) {
+        self.registry.push_own("vdo-cloud-controller");
         self.write_objects(drivers);
         self.does(&["configure", "-f", "vdo.yaml"]).await;
         let shown = self.does(&["status", "--wait", "--timeout", TIMEOUT]).await;
         assert!(shown.contains("● Healthy"), "{shown}");
-        image
     }
 
     pub(crate) async fn vdoctl(&self, arguments: &[&str]) -> Output {
@@ -171,8 +188,8 @@ impl Cluster {
         pods.iter().map(identity).collect()
     }
 
-    /// Deploys an image and returns the longest time without a renewal of the leader's lease meanwhile.
-    pub(crate) async fn upgrade(&self, image: &str) -> Duration {
+    /// Deploys another version and returns the longest time without a renewal of the leader's lease meanwhile.
+    pub(crate) async fn upgrade(&self, version: &[&str]) -> Duration {
         let leases = Api::<Lease>::namespaced(self.plane.client(), "kube-system");
         let longest = Cell::new(Duration::ZERO);
         let watch = async {
@@ -187,7 +204,7 @@ impl Cluster {
                 sleep(Duration::from_millis(200)).await;
             }
         };
-        let arguments = ["deploy", "--image", image, "--timeout", TIMEOUT];
+        let arguments = [&["deploy"], version, &["--timeout", TIMEOUT]].concat();
         tokio::select! {
             shown = self.does(&arguments) => drop(shown),
             () = watch => {}
@@ -195,10 +212,27 @@ impl Cluster {
         longest.get()
     }
 
-    pub(crate) async fn operator_images(&self) -> Vec<String> {
+    /// The pods of the operator, without those that end.
+    pub(crate) async fn operators(&self) -> Vec<Pod> {
         let pods = self.pods(NAMESPACE, "app.kubernetes.io/name=vdo").await;
-        let image = |pod: &Pod| pod.spec.clone().unwrap().containers[0].image.clone().unwrap();
-        pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).map(image).collect()
+        pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
+    }
+
+    /// The commits that the running operators were built from, by their logs.
+    pub(crate) async fn operator_commits(&self) -> Vec<String> {
+        let commit = |pod: Pod| {
+            let uid = pod.metadata.uid.unwrap();
+            let folders = self.nodes.iter().map(|node| node.folder().join("pods"));
+            let folders = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap().flatten());
+            let folder = folders.map(|entry| entry.path());
+            let mut folder = folder.filter(|path| path.display().to_string().contains(&uid));
+            let log = folder.next().unwrap().join("vdo/0.log");
+            let log = std::fs::read_to_string(log).unwrap();
+            let start = log.lines().find(|line| line.contains("starting")).unwrap().to_owned();
+            let commit = start.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
+            commit.unwrap().0.to_owned()
+        };
+        self.operators().await.into_iter().map(commit).collect()
     }
 }
 

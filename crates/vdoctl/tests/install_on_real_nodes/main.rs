@@ -17,7 +17,14 @@ mod storage;
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use catalog::manifest::Object;
+use k8s_openapi::{
+    api::{
+        core::v1::{Namespace, Node, Pod},
+        rbac::v1::Role,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{Api, api::PostParams};
 use serde_json::json;
 use testkit::eventually;
@@ -41,14 +48,20 @@ async fn vdo_is_installed_from_a_registry_and_its_pods_initialise_real_nodes() {
     assert!(taints(&cluster.node("node-1").await).contains(&uninitialized));
     let image = cluster.install().await;
 
-    // Pods of ours, in images of ours.
-    let operators = cluster.pods(NAMESPACE, "app.kubernetes.io/name=vdo").await;
+    // Pods of ours, in images of ours, on the pod network of a restricted namespace.
+    let operators = cluster.operators().await;
     assert_eq!(operators.len(), 2);
+    let namespaces = Api::<Namespace>::all(cluster.plane.client());
+    let labels = namespaces.get(NAMESPACE).await.unwrap().metadata.labels.unwrap();
+    assert_eq!(labels["pod-security.kubernetes.io/enforce"], "restricted");
     let digest = image.split_once('@').unwrap().1;
     for pod in &operators {
         let status = pod.status.clone().unwrap().container_statuses.unwrap();
         assert!(status[0].image_id.ends_with(digest), "{status:?}");
         assert_eq!(status[0].restart_count, 0, "{status:?}");
+        assert_eq!(pod.spec.as_ref().unwrap().host_network, None);
+        let address = pod.status.as_ref().unwrap().pod_ip.clone().unwrap();
+        assert!(address.starts_with("10.78."), "{address} is not of the pod network");
     }
 
     // The node is what its VM is, and takes pods.
@@ -74,6 +87,15 @@ async fn vdo_is_installed_from_a_registry_and_its_pods_initialise_real_nodes() {
         if status.phase.as_deref() == Some("Running") { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
+    // The next deployment keeps the network, and a user can choose the other one.
+    for (choice, host) in [(None, None), (Some("always"), Some(true)), (None, Some(true))] {
+        let choice: Vec<&str> =
+            choice.into_iter().flat_map(|one| ["--host-network", one]).collect();
+        cluster.upgrade(&[&["--image", &image], &choice[..]].concat()).await;
+        let operators = cluster.operators().await;
+        let used = operators.iter().map(|pod| pod.spec.as_ref().unwrap().host_network);
+        assert_eq!(used.collect::<Vec<_>>(), [host; 2], "{choice:?}");
+    }
     for program in ["vdo", "vsphere-cloud-controller-manager"] {
         let used = cluster.nodes[0].working_set(program).unwrap();
         println!("{program}: working set {:.1} MiB", used as f64 / 1_048_576.0);
@@ -105,22 +127,78 @@ async fn an_image_that_cannot_be_pulled_is_reported_and_a_node_goes_with_its_vm(
     assert!(nodes.get_opt("node-1").await.unwrap().is_some());
 }
 
+/// The version of the release before this one.
+const EARLIER: &str = "0.6.9";
+/// A field of VDOConfig that the release before this one does not have.
+const NEW_FIELD: &str =
+    "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/adoption";
+const CONSTRAINTS: &str = "securitycontextconstraints";
+
+/// The manifest of the release before this one: with a permission, a field of VDOConfig and a probe less, and with a
+/// fixed user id.
+fn earlier_manifest() -> Vec<Object> {
+    let mut objects = operator::install::objects();
+    for object in &mut objects {
+        if object.kind() == "Deployment" {
+            operator::install::set_version(object, EARLIER);
+            let template = &mut object.0["spec"]["template"];
+            template["metadata"].as_object_mut().unwrap().remove("annotations");
+            template["spec"]["securityContext"]["runAsUser"] = json!(65532);
+            let container = &mut template["spec"]["containers"][0];
+            container.as_object_mut().unwrap().remove("startupProbe").unwrap();
+        }
+        if object.name() == "vdoconfigs.vdo.vmware.com" {
+            let (parent, field) = NEW_FIELD.rsplit_once('/').unwrap();
+            let fields = object.0.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+            fields.remove(field).unwrap();
+        }
+        if object.kind() == "Role" && object.namespace() == NAMESPACE {
+            let rules = object.0["rules"].as_array_mut().unwrap();
+            rules.retain(|rule| rule["resources"] != json!([CONSTRAINTS]));
+        }
+    }
+    objects
+}
+
+/// Whether the CRD has the new field, and the operator the new permission.
+async fn has_new_manifest(cluster: &Cluster) -> (bool, bool) {
+    let crds = Api::<CustomResourceDefinition>::all(cluster.plane.client());
+    let crd = json!(crds.get("vdoconfigs.vdo.vmware.com").await.unwrap());
+    let roles = Api::<Role>::namespaced(cluster.plane.client(), NAMESPACE);
+    let rules = json!(roles.get("vdo").await.unwrap().rules).to_string();
+    (crd.pointer(NEW_FIELD).is_some(), rules.contains(CONSTRAINTS))
+}
+
 #[tokio::test]
 #[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
 async fn the_operator_is_upgraded_and_rolled_back_on_one_two_and_three_nodes() {
     let mut cluster = Cluster::with_nodes(1).await;
-    let old = cluster.install().await;
+    let new = cluster.registry.push_own("vdo");
+    let earlier = cluster.registry.push_earlier("vdo", EARLIER);
+    assert_ne!(earlier.commit, earlier.present);
+    cluster.install_earlier(&earlier, &earlier_manifest()).await;
+    assert_eq!(has_new_manifest(&cluster).await, (false, false));
     let drivers = cluster.cloud_controllers().await;
     assert!(!drivers.is_empty());
     let mut nodes = 1;
     loop {
-        let new = cluster.registry.push_variant("vdo", &format!("0.7.{nodes}"));
-        for image in [&new, &old] {
-            let gap = cluster.upgrade(image).await;
-            println!("{nodes} nodes: {gap:.1?} without a renewal of the lease");
+        let steps: [(&[&str], &str); 2] =
+            [(&["--image", &new], &earlier.present), (&["--version", EARLIER], &earlier.commit)];
+        for (version, commit) in steps {
+            let gap = cluster.upgrade(version).await;
+            println!("{nodes} nodes, {version:?}: {gap:.1?} without a renewal of the lease");
             assert!(gap < LEASE, "{nodes} nodes: nobody led for {gap:?}");
-            assert_eq!(cluster.operator_images().await, [image.clone(), image.clone()]);
+            assert_eq!(cluster.operator_commits().await, [commit, commit]);
+            // An earlier operator works with the objects of a later one.
+            assert_eq!(has_new_manifest(&cluster).await, (true, true));
+            let operators = cluster.operators().await;
+            let host = operators.iter().map(|pod| pod.spec.as_ref().unwrap().host_network);
+            assert_eq!(host.collect::<Vec<_>>(), [Some(true); 2], "the network is kept");
         }
+        let images = cluster.operators().await.into_iter().map(|pod| pod.spec.unwrap());
+        let images: Vec<_> = images.map(|spec| spec.containers[0].image.clone().unwrap()).collect();
+        let expected = format!("registry.test/vmware-tanzu/vdo:{EARLIER}");
+        assert_eq!(images, [expected.clone(), expected]);
         assert_eq!(cluster.cloud_controllers().await, drivers, "the drivers are untouched");
         if nodes == 3 {
             break;
