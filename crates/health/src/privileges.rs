@@ -32,7 +32,7 @@ impl Needs {
             Self::Zones => "both drivers, with zones",
             Self::Storage => "storage driver",
             Self::FileVolumes => "storage driver, with file volumes",
-            Self::DiskUuidRepair => "VDO, with remediation.diskUuid: Fix",
+            Self::DiskUuidRepair => "VDO, with remediation.diskUuid: Fix or for vdoctl fix VDO-1203",
         }
     }
 
@@ -67,6 +67,11 @@ const fn read(needs: Needs, on: EntityKind, purpose: &'static str) -> Requiremen
     Requirement { needs, on, privileges: &["System.Read"], role: "ReadOnly", purpose, finding }
 }
 
+/// What VDO needs on a VM to set `disk.EnableUUID`. The setting exists in two places, each with its own
+/// privilege.
+pub const DISK_UUID: &[&str] =
+    &["VirtualMachine.Config.AdvancedConfig", "VirtualMachine.Config.Settings"];
+
 pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         needs: Needs::Storage,
@@ -98,8 +103,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         needs: Needs::DiskUuidRepair,
         on: EntityKind::Vm,
-        // The setting exists in two places, each with its own privilege.
-        privileges: &["VirtualMachine.Config.AdvancedConfig", "VirtualMachine.Config.Settings"],
+        privileges: DISK_UUID,
         role: "CNS-VM",
         purpose: "setting disk.EnableUUID",
         finding: codes::PRIVILEGE_VM,

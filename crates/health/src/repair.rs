@@ -15,7 +15,7 @@ use crate::{
     check::{Anchor, Hit},
     checks::successor_image,
     examination::Examination,
-    facts::{Known, Platform},
+    facts::{Facts, Known, Platform},
     privileges,
     report::acknowledgement,
     view::FactsView,
@@ -161,7 +161,9 @@ pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> 
             // It is unknown who manages the drivers, so VDO does not change them.
             Known::Unknown { .. } => view.facts.cluster.platform == Platform::OpenShift,
         };
+        let denied = disk_uuid_denied(&view, &repair);
         *proposal = description::describe(&proposal.code, repair, owned);
+        proposal.refused = proposal.refused.take().or(denied);
         proposal.automatic = fix && proposal.refused.is_none();
     }
     proposals
@@ -216,6 +218,33 @@ fn node(hit: &Hit) -> Option<&str> {
 fn value<'h>(hit: &'h Hit, name: &str) -> Option<&'h str> {
     let mut values = hit.own.iter().chain(&hit.shared);
     values.find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+}
+
+/// Whether the vCenter account lacks a privilege that the repair needs.
+pub(crate) fn is_denied(hit: &Hit, facts: &Facts) -> bool {
+    if hit.definition.code != codes::DISK_UUID_OFF.code {
+        return false;
+    }
+    let mut vcenters = hit.anchors.iter().filter(|(anchor, _)| *anchor == Anchor::Vcenter);
+    let vcenter = vcenters.next().and_then(|(_, name)| facts.vcenters.get(name));
+    let grants = vcenter.and_then(|vcenter| vcenter.grants.get());
+    let path = hit.subject.path.as_deref();
+    grants.zip(path).is_some_and(|(grants, path)| grants.cannot_set_disk_uuid.contains(path))
+}
+
+/// Why VDO cannot set `disk.EnableUUID` on a VM, if the account lacks a privilege for it.
+fn disk_uuid_denied(view: &FactsView<'_>, repair: &Repair) -> Option<String> {
+    let Repair::SetDiskUuid { node, .. } = repair else { return None };
+    let found = view.only_vm(view.node(node)?)?;
+    let (vcenter, path) = (found.vcenter, &found.vm.path);
+    let denied = vcenter.grants.get()?.cannot_set_disk_uuid.contains(path);
+    let needed = privileges::DISK_UUID.join(" and ");
+    denied.then(|| {
+        format!(
+            "VDO needs {needed} on {path}, and {} lacks them. Grant them, or follow the steps of the finding",
+            vcenter.account()
+        )
+    })
 }
 
 fn disk_uuid(view: &FactsView<'_>, hit: &Hit) -> Option<Repair> {
@@ -280,7 +309,6 @@ fn grant(hit: &Hit) -> Option<Repair> {
 mod tests {
     use super::*;
     use crate::{
-        facts::{Facts, Known},
         shortcuts::Shortcuts,
         testing::healthy,
     };
@@ -318,6 +346,24 @@ mod tests {
         });
         let accepted = proposals(accepted, &rules(Remedy::Fix));
         assert!(!accepted[0].automatic, "what somebody lives with is left alone");
+    }
+
+    #[test]
+    fn a_repair_that_the_account_has_no_privilege_for_is_not_offered() {
+        let mut facts = without_disk_uuid();
+        let path = facts.vm("worker-1").path.clone();
+        let is_fixable = |facts: &Facts| {
+            let all = Examination::run(facts.clone()).report().all();
+            all.iter().find(|finding| finding.code == "VDO-1203").unwrap().fixable
+        };
+        assert!(is_fixable(&facts));
+        facts.vcenter().grants.get_mut().unwrap().cannot_set_disk_uuid.insert(path);
+        assert!(!is_fixable(&facts), "no screen recommends vdoctl fix");
+        let rules = Remediation { disk_uuid: Some(Remedy::Fix), ..Remediation::default() };
+        let proposed = proposals(facts, &rules);
+        let reason = proposed[0].refused.as_deref().unwrap();
+        assert!(reason.contains("VirtualMachine.Config.AdvancedConfig"), "{reason}");
+        assert!(!proposed[0].automatic, "{proposed:#?}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::{
     causes,
     check::Hit,
     facts::{Acknowledged, Facts},
+    repair,
 };
 
 /// The maximum number of findings in a status.
@@ -41,6 +42,8 @@ struct Group<'a> {
     severity: Severity,
     cause: Option<&'static str>,
     acknowledged: Option<&'a Acknowledged>,
+    /// Whether VDO can fix at least one of the objects.
+    fixable: bool,
 }
 
 /// One object of a finding.
@@ -69,10 +72,13 @@ impl<'a> Report<'a> {
             let acknowledged_key = acknowledged.map(std::ptr::from_ref::<Acknowledged>);
             let key = (hit.definition.code, severity, cause, &hit.shared, acknowledged_key);
             let group = groups.entry(key);
-            group
-                .or_insert_with(|| Group { hits: Vec::new(), severity, cause, acknowledged })
-                .hits
-                .push(hit);
+            let hits = Vec::new();
+            let group = group.or_insert_with(|| {
+                let fixable = false;
+                Group { hits, severity, cause, acknowledged, fixable }
+            });
+            group.fixable |= hit.definition.fixable && !repair::is_denied(hit, facts);
+            group.hits.push(hit);
         }
         let mut groups: Vec<Group<'a>> = groups.into_values().collect();
         for group in &mut groups {
@@ -157,6 +163,7 @@ impl Group<'_> {
         let more = self.hits.len().saturating_sub(SPELLED_OUT);
         finding.seen = Some(sentences(&spelled, more));
         finding.remedy = steps(first.definition.code, &spelled, more);
+        finding.fixable = self.fixable;
         finding.count = i32::try_from(self.hits.len()).unwrap_or(i32::MAX);
         finding.consequence_of = self.cause.map(str::to_owned);
         finding.acknowledged = self.acknowledged.map(|accepted| Acknowledgement {

@@ -329,18 +329,30 @@ async fn grants(client: &Client, sights: &Sights, question: &Question) -> Known<
         by_kind.entry(sight.kind).or_default().push(sight);
     }
     let mut entities = Vec::new();
+    let mut cannot_set_disk_uuid = BTreeSet::new();
     for (kind, sights) in by_kind {
         let needed = privileges::needed_names(kind, &question.wanted);
-        let needed: Vec<String> = needed.into_iter().map(str::to_owned).collect();
+        let repairs: &[&str] = if kind == EntityKind::Vm { privileges::DISK_UUID } else { &[] };
+        let asked: BTreeSet<&str> = needed.iter().chain(repairs).copied().collect();
+        let asked: Vec<String> = asked.into_iter().map(str::to_owned).collect();
         for some in sights.chunks(AT_ONCE) {
-            match held(client, some, &needed).await {
-                Ok(held) => entities.extend(held),
+            let mut held = match held(client, some, &asked).await {
+                Ok(held) => held,
                 Err(error) => return unknown(&error),
+            };
+            for (entity, sight) in held.iter_mut().zip(some) {
+                let Known::Known(held) = &mut entity.privileges else { continue };
+                if repairs.iter().any(|name| !held.contains(*name)) {
+                    cannot_set_disk_uuid.insert(sight.path.clone());
+                }
+                held.retain(|name| needed.contains(name.as_str()));
             }
+            entities.extend(held);
         }
     }
     entities.extend(everything_held(client, &root).await);
-    Grants { entities: worth_keeping(entities, &question.wanted) }.into()
+    let entities = worth_keeping(entities, &question.wanted);
+    Grants { entities, cannot_set_disk_uuid }.into()
 }
 
 async fn held(client: &Client, sights: &[&Sight], needed: &[String]) -> Result<Vec<Entity>, Error> {

@@ -29,7 +29,7 @@ use health::{
     repair::{Proposal, Repair},
 };
 use kube::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
 use snafu::{OptionExt, ResultExt, Snafu};
 
 pub(crate) use self::remediator::key;
@@ -56,7 +56,7 @@ pub enum Error {
     },
     #[snafu(display("the vCenter {vcenter} is not connected"))]
     Unreachable { vcenter: String },
-    #[snafu(display("{object} changed after the check: {what}. Check again"))]
+    #[snafu(display("{object} changed in the meantime: {what}. Check again"))]
     Changed { object: String, what: String },
     #[snafu(display(
         "{volume} is attached to {node} under this entry: move its pods to another node first"
@@ -114,9 +114,12 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(
     let history = History::new(clients);
     let keep = async |before: Value| history.keep(proposal, before).await;
     let made = match &proposal.repair {
-        Repair::SetDiskUuid { vcenter, vm, .. } => {
-            keep(Value::Null).await?;
-            vm::show_disk_uuids(clients, vcenter, vm, true).await
+        Repair::SetDiskUuid { vcenter, vm, node } => {
+            let vm = vm::NodeVm::new(clients, vcenter, vm, node)?;
+            // Somebody else may have set it since the check. Then there is nothing to record or to undo.
+            let Some(before) = vm.disk_uuid_to_change().await? else { return Ok(()) };
+            keep(json!(before)).await?;
+            vm.show_disk_uuids().await
         }
         Repair::TaintNode { node } => {
             keep(Value::Null).await?;
@@ -143,10 +146,10 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(
         // `health::repair` always refuses this proposal.
         Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no permissions" }.fail(),
     };
-    // A failed repair leaves no record. The exception is a VM: nobody knows whether vCenter changed it after
-    // all.
-    let unsure = matches!(proposal.repair, Repair::SetDiskUuid { .. });
-    if made.is_err() && !unsure {
+    // A failed repair leaves no record. The exception is a VM whose vCenter did not answer: vCenter may have
+    // changed it after all.
+    let is_vm = matches!(proposal.repair, Repair::SetDiskUuid { .. });
+    if made.as_ref().err().is_some_and(|error| !is_vm || vm::is_unchanged(error)) {
         history.forget(&proposal.id()).await?;
     }
     made
@@ -171,8 +174,9 @@ pub async fn undo(clients: &RepairClients, id: &str) -> Result<(), Error> {
     let entry = entries.get(id).context(NoRecordSnafu { id, map: plan::names::REPAIRS })?.clone();
     let cluster = &clients.cluster;
     match &entry.repair {
-        Repair::SetDiskUuid { vcenter, vm, .. } => {
-            vm::show_disk_uuids(clients, vcenter, vm, false).await?;
+        Repair::SetDiskUuid { vcenter, vm, node } => {
+            let vm = vm::NodeVm::new(clients, vcenter, vm, node)?;
+            vm.restore_disk_uuid(&entry.before).await?;
         }
         Repair::TaintNode { node } => node::untaint(cluster, node).await?,
         Repair::ReplaceImages { namespace, workload, images } => {

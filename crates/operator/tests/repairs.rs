@@ -19,9 +19,14 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
 };
-use operator::webhook_certificates::Pair;
+use operator::{
+    remediation::{self, RepairClients},
+    webhook_certificates::Pair,
+};
 use serde_json::{Value, json};
-use testkit::{Node as NewNode, Permission, Process, Role, Vm, eventually};
+use testkit::{
+    ControlPlane, Inventory, Node as NewNode, Permission, Process, Role, Vcenter, Vm, eventually,
+};
 
 const CSI: &str = "vmware-system-csi";
 const DRIVER: &str = "csi.vsphere.vmware.com";
@@ -408,6 +413,80 @@ impl Fixture {
         self.undo(Some("VDO-1217.late")).await;
         is_tainted(false).await;
     }
+}
+
+/// `disk.EnableUUID` of the only VM.
+async fn disk_uuid(vcenter: &Vcenter) -> Value {
+    let truth = vcenter.truth().await;
+    truth["datacenters"][0]["vms"][0]["extraConfig"]["disk.EnableUUID"].clone()
+}
+
+/// A repair of the only VM, and clients to make it.
+async fn disk_uuid_repair(
+    plane: &ControlPlane,
+    vcenter: &Vcenter,
+) -> (RepairClients, health::repair::Proposal) {
+    let session = vsphere::Client::builder(vcenter.address().to_string())
+        .trust(vsphere::Trust::CaBundle(vcenter.ca_pem()))
+        .credentials(vsphere::Credentials::new(vcenter.user(), vcenter.password()))
+        .connect()
+        .await
+        .unwrap();
+    let vm = session.find_vms().await.unwrap().vms()[0].reference.id.to_string();
+    let clients = RepairClients {
+        cluster: plane.client(),
+        namespace: Some("default".into()),
+        vcenters: [("vc".to_owned(), session)].into(),
+    };
+    let repair = health::repair::Repair::SetDiskUuid {
+        vcenter: "vc".into(),
+        vm,
+        node: "node-1".into(),
+    };
+    let proposal = health::repair::Proposal {
+        code: "VDO-1203".into(),
+        repair,
+        automatic: false,
+        says: String::new(),
+        then: None,
+        undo: None,
+        refused: None,
+    };
+    (clients, proposal)
+}
+
+/// A refused change leaves no record, so an undo cannot overwrite what an admin set in the meantime. An undo restores the
+/// previous value, and only if VDO's value is still there.
+#[tokio::test]
+async fn an_undo_changes_nothing_but_what_vdo_wrote() {
+    let plane = ControlPlane::start().await;
+    let mut inventory = Inventory::with_vms(1);
+    inventory.datacenters[0].vms[0].disk_uuid = false;
+    let vcenter = Vcenter::start(inventory).await;
+    let path = "/DC0/vm/node-1";
+    let set = async |value: &str| {
+        vcenter.patch_vm(path, json!({"extraConfig": {"disk.EnableUUID": value}})).await;
+    };
+    let (clients, proposal) = disk_uuid_repair(&plane, &vcenter).await;
+    let id = proposal.id();
+    let records = async || remediation::made(&clients).await.unwrap();
+
+    vcenter.permit(&Permission::new(vcenter.user(), "ReadOnly", "/")).await;
+    let refused = remediation::carry_out(&clients, &proposal).await.unwrap_err();
+    assert!(matches!(refused, remediation::Error::Vcenter { .. }), "{refused:?}");
+    assert!(records().await.is_empty(), "vCenter refused the change, so VDO made none");
+    vcenter.permit(&Permission::new(vcenter.user(), "Admin", "/")).await;
+    set("TRUE").await;
+    remediation::undo(&clients, &id).await.unwrap_err();
+    assert_eq!(disk_uuid(&vcenter).await, "TRUE", "the admin's value stays");
+
+    set("FALSE").await;
+    remediation::carry_out(&clients, &proposal).await.unwrap();
+    assert_eq!(disk_uuid(&vcenter).await, "TRUE");
+    assert!(records().await.contains_key(&id));
+    remediation::undo(&clients, &id).await.unwrap();
+    assert_eq!(disk_uuid(&vcenter).await, "FALSE", "the value before the repair");
+    assert!(records().await[&id].undone.is_some());
 }
 
 #[tokio::test]

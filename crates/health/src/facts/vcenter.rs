@@ -43,6 +43,17 @@ pub struct Vcenter {
     pub inventory: Known<Inventory>,
 }
 
+impl Vcenter {
+    /// The account for sentences, also if its name is unknown.
+    pub fn account(&self) -> String {
+        match (self.user.as_str(), self.secret.as_str()) {
+            ("", "") => format!("the account for {}", self.address),
+            ("", secret) => format!("the account in Secret {secret}"),
+            (user, _) => user.to_owned(),
+        }
+    }
+}
+
 /// The credentials in the Secret of a vCenter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -170,6 +181,8 @@ pub enum ServiceState {
 #[serde(rename_all = "camelCase", default)]
 pub struct Grants {
     pub entities: Vec<Entity>,
+    /// Inventory paths of the VMs on which the account cannot set `disk.EnableUUID`.
+    pub cannot_set_disk_uuid: BTreeSet<String>,
 }
 
 /// The account's privileges on one object.

@@ -1,7 +1,7 @@
 //! Texts that describe a repair.
 
 use super::{Proposal, Repair};
-use crate::facts::Node;
+use crate::{facts::Node, privileges};
 
 const NO_GRANTS: &str = "VDO never grants privileges in vCenter, not even with `Fix`: an account with that \
                          permission could grant itself every privilege. Follow the steps of the finding";
@@ -33,7 +33,10 @@ pub(super) fn describe(code: &str, repair: Repair, owned: bool) -> Proposal {
 
 fn says(repair: &Repair) -> String {
     match repair {
-        Repair::SetDiskUuid { node, .. } => format!("Sets disk.EnableUUID on the VM of {node}"),
+        Repair::SetDiskUuid { node, .. } => format!(
+            "Sets disk.EnableUUID on the VM of {node}; needs {} there",
+            privileges::DISK_UUID.join(" and ")
+        ),
         Repair::TaintNode { node } => format!(
             "Taints {node} with {}, so that the cloud provider initialises it",
             Node::UNINITIALIZED
@@ -76,7 +79,9 @@ fn then(repair: &Repair) -> Option<String> {
 fn undo(repair: &Repair) -> Option<String> {
     match repair {
         Repair::SetDiskUuid { node, .. } => {
-            Some(format!("Sets disk.EnableUUID on the VM of {node} back to FALSE"))
+            Some(format!(
+                "Restores the previous disk.EnableUUID of the VM of {node}, unless somebody changed it since"
+            ))
         }
         Repair::TaintNode { node } => Some(format!("Removes the taint from {node}")),
         Repair::ReplaceImages { workload, images, .. } => {

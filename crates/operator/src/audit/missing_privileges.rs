@@ -48,6 +48,7 @@ mod tests {
                 entity("/B", Known::Known(all().filter(|name| name != "System.Read").collect())),
                 entity("/C", Known::unknown("no answer")),
             ],
+            ..Grants::default()
         };
         let found = find(&Known::Known(grants), &wanted, Timestamp::UNIX_EPOCH).unwrap();
         let missing_privileges = MissingPrivileges {

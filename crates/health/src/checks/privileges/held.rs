@@ -22,14 +22,15 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
-        let question = format!("which privileges {} has in {}", vcenter.user, vcenter.address);
+        let account = vcenter.account();
+        let question = format!("which privileges {account} has in {}", vcenter.address);
         let Some(grants) = sink.need_from_vcenter(&vcenter.grants, vcenter, &question) else {
             continue;
         };
         let datastores = Datastores::new(view, &grants.entities);
         let mut needed: BTreeMap<EntityKind, Vec<&Requirement>> = BTreeMap::new();
         for entity in &grants.entities {
-            let question = format_args!("which privileges {} has on {}", vcenter.user, entity.path);
+            let question = format_args!("which privileges {account} has on {}", entity.path);
             let Some(held) = sink.need_from_vcenter(&entity.privileges, vcenter, question) else {
                 continue;
             };
@@ -72,7 +73,7 @@ fn missing_hit(
     let subject = Subject::vsphere(entity.kind.name(), &entity.name, &entity.path);
     Hit::new(requirement.finding, subject)
         .with("path", &entity.path)
-        .shared("user", &vcenter.user)
+        .shared("user", vcenter.account())
         .shared("privileges", names.join(", "))
         .shared("list", all.join(" "))
         .shared("role", requirement.role)

@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
 fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question =
-            format!("whether {} has more privileges than the drivers need", vcenter.user);
+            format!("whether {} has more privileges than the drivers need", vcenter.account());
         let grants = sink.prefer_from_vcenter(&vcenter.grants, vcenter, question);
         let entities = grants.into_iter().flat_map(|grants| &grants.entities);
         let mut kinds: BTreeMap<EntityKind, BTreeSet<&str>> = BTreeMap::new();
@@ -34,7 +34,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
             sink.raise(
                 Hit::new(codes::PRIVILEGES_SUPERFLUOUS, subject)
                     .with("path", &entity.path)
-                    .shared("user", &vcenter.user)
+                    .shared("user", vcenter.account())
                     .shared("privileges", first_names(more))
                     .shared("needed", listed)
                     .vcenter(&vcenter.name),

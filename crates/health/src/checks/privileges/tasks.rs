@@ -15,13 +15,13 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question = format!(
             "whether {} has the privilege to watch tasks in {}",
-            vcenter.user, vcenter.address
+            vcenter.account(), vcenter.address
         );
         if let Some(false) = sink.need_from_vcenter(&vcenter.tasks, vcenter, &question) {
             sink.raise(
                 Hit::new(codes::PRIVILEGE_TASKS, vcenter_subject(vcenter))
                     .with("address", &vcenter.address)
-                    .with("user", &vcenter.user)
+                    .with("user", vcenter.account())
                     .vcenter(&vcenter.name),
             );
         }

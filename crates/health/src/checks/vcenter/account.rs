@@ -21,7 +21,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
         let hit = |definition| {
             let (namespace, name) = vcenter.secret.split_once('/').unwrap_or(("", &vcenter.secret));
             super::hit(definition, vcenter)
-                .with("user", &vcenter.user)
+                .with("user", vcenter.account())
                 .with("secret", &vcenter.secret)
                 .with("secretnamespace", namespace)
                 .with("secretname", name)
@@ -33,7 +33,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
             let severity = if storage { Severity::Blocker } else { Severity::Warning };
             sink.raise(hit(codes::ACCOUNT_UNQUALIFIED).severity(severity));
         }
-        let question = format!("whether {} accepts the login of {}", vcenter.address, vcenter.user);
+        let question = format!("whether {} accepts the login of {}", vcenter.address, vcenter.account());
         match sink.need_from_vcenter(&vcenter.login, vcenter, &question) {
             Some(Login::Refused { reason }) => {
                 sink.raise(hit(codes::LOGIN_REFUSED).with("reason", reason));
@@ -43,7 +43,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
             }
             Some(Login::Accepted) | None => {}
         }
-        let question = format!("when the password of {} expires", vcenter.user);
+        let question = format!("when the password of {} expires", vcenter.account());
         let end = sink
             .prefer_from_vcenter(&vcenter.password_expires, vcenter, question)
             .copied()
@@ -88,6 +88,26 @@ mod tests {
         let mut facts = healthy();
         facts.vcenter().login = Login::Locked { reason: "too many attempts".into() }.into();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1306"]);
+    }
+
+    #[test]
+    fn a_sentence_about_an_unknown_user_has_no_hole() {
+        let mut facts = healthy();
+        let vcenter = facts.vcenter();
+        vcenter.user.clear();
+        vcenter.login = Known::unknown("the Secret does not exist");
+        vcenter.grants = Known::unknown("no session");
+        vcenter.password_expires = Known::unknown("no session");
+        let findings = crate::Examination::run(facts).report().all();
+        let texts = findings.iter().flat_map(|f| f.seen.iter().chain(&f.remedy));
+        let holes: Vec<&String> = texts
+            .filter(|text| {
+                let alone = text.split("   ").any(|part| part.trim().contains("  "));
+                alone || text.contains("of :") || text.contains("of  ")
+            })
+            .collect();
+        assert_eq!(holes, [&""; 0]);
+        assert!(findings.iter().any(|f| f.seen.as_ref().is_some_and(|s| s.contains("Secret "))));
     }
 
     #[test]
