@@ -82,7 +82,7 @@ pub struct Finding {
     pub seen: Option<String>,
     /// Why it matters.
     pub why: String,
-    /// The fix, step by step.
+    /// The fix, step by step. A step is a command for a shell, or a sentence that begins with `#`.
     #[schemars(length(max = 16))]
     pub remedy: Vec<String>,
     /// The first objects that the finding is about; `count` is the number of all objects.
@@ -203,7 +203,7 @@ pub struct Definition {
     pub seen: &'static str,
     /// Why it matters, without values: the effect that an admin notices.
     pub why: &'static str,
-    /// Templates, one per step.
+    /// Templates, one per step. Three blanks separate a command from its explanation.
     pub remedy: &'static [&'static str],
     /// Whether VDO can fix it.
     pub fixable: bool,
@@ -289,7 +289,12 @@ impl Builder {
             title: definition.title.to_owned(),
             seen: (!seen.is_empty()).then_some(seen),
             why: fill(definition.why, &self.values),
-            remedy: definition.remedy.iter().map(|step| fill_step(step, &self.values)).collect(),
+            remedy: definition
+                .remedy
+                .iter()
+                .map(|step| fill_step(step, &self.values))
+                .filter(|step| !step.is_empty())
+                .collect(),
             objects: self.objects,
             count,
             fixable: definition.fixable,
@@ -306,23 +311,6 @@ fn placeholders(template: &'static str) -> impl Iterator<Item = &'static str> {
     template.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0))
 }
 
-/// Values that appear as one argument in commands. The other values are whole steps, lists of arguments,
-/// or names that need no quotes.
-const WORDS: [&str; 12] = [
-    "address",
-    "category",
-    "configmap",
-    "datastore",
-    "host",
-    "image",
-    "name",
-    "pair",
-    "path",
-    "tag",
-    "user",
-    "vm",
-];
-
 /// Quotes an argument for a shell, if it needs quotes.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-[]".contains(c);
@@ -332,16 +320,109 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Fills in a step. Values that can appear in a command are quoted where necessary.
+/// Programs of the steps.
+pub const PROGRAMS: [&str; 15] = [
+    "chronyc",
+    "crictl",
+    "curl",
+    "dir-cli",
+    "govc",
+    "helm",
+    "hostnamectl",
+    "kubectl",
+    "multipath",
+    "oc",
+    "openssl",
+    "service-control",
+    "ss",
+    "systemctl",
+    "vdoctl",
+];
+
+/// Values that are a list of arguments, separated by blanks.
+const LISTS: [&str; 3] = ["list", "others", "where"];
+
+/// Separates a command from its explanation in a template.
+const GAP: &str = "   ";
+
+/// Splits a step that begins with a command into the command and its explanation.
+pub fn command(step: &str) -> Option<(&str, Option<&str>)> {
+    let first = step.split(' ').next().unwrap_or_default();
+    PROGRAMS.contains(&first).then(|| match step.split_once(GAP) {
+        Some((command, words)) => (command, Some(words.trim_start_matches("# "))),
+        None => (step, None),
+    })
+}
+
+/// Where the first command in a sentence begins.
+fn embedded(sentence: &str) -> Option<usize> {
+    let starts = PROGRAMS.iter().filter_map(|program| {
+        let mut places = sentence.match_indices(program).map(|(at, _)| at);
+        places.find(|at| {
+            let rest = &sentence[at + program.len()..];
+            sentence[..*at].ends_with(' ') && rest.starts_with(' ')
+        })
+    });
+    starts.min()
+}
+
+/// Fills in a step: a command, with its explanation as a comment, or a sentence, as a comment. So it is safe to
+/// paste all steps into a shell. A step that is only a placeholder is a step that the check has written.
 fn fill_step(template: &str, values: &BTreeMap<&'static str, String>) -> String {
-    let word = |(name, value): (&&'static str, &String)| {
-        let value = if WORDS.contains(name) { quoted(value) } else { value.clone() };
-        (*name, value)
+    let plain = |(name, value): (&&'static str, &String)| (*name, value.replace(['\n', '\r'], " "));
+    let plain: BTreeMap<&str, String> = values.iter().map(plain).collect();
+    let argument = |(name, value): (&&'static str, &String)| {
+        let text = if LISTS.contains(name) {
+            let gap = if value.ends_with(' ') { " " } else { "" };
+            value.split_whitespace().map(quoted).collect::<Vec<_>>().join(" ") + gap
+        } else {
+            quoted(value)
+        };
+        (*name, text)
     };
-    fill(template, &values.iter().map(word).collect())
+    let arguments: BTreeMap<&str, String> = plain.iter().map(argument).collect();
+    let whole = template.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    if whole.is_some_and(|name| !name.contains('{')) {
+        return formatted(&fill(template, &plain));
+    }
+    let (command, words) = template.split_once(GAP).unwrap_or((template, ""));
+    let is_command = self::command(template).is_some();
+    // A command in a sentence lasts until the gap.
+    let at = if is_command { Some(0) } else { embedded(command) };
+    let (sentence, command) = command.split_at(at.unwrap_or(command.len()));
+    let mut text = fill(sentence, &plain);
+    text.push_str(&fill_arguments(command, &arguments));
+    if !words.is_empty() {
+        text.push_str(GAP);
+        text.push_str(&fill(words.trim_start(), &plain));
+    }
+    formatted(&text)
+}
+
+/// Formats a filled step: comments begin with `# `.
+fn formatted(step: &str) -> String {
+    match command(step) {
+        Some((command, Some(words))) => format!("{command}{GAP}# {words}"),
+        Some((command, None)) => command.to_owned(),
+        None if step.is_empty() || step.starts_with("# ") => step.to_owned(),
+        None => format!("# {step}"),
+    }
+}
+
+/// Fills in a command. A missing value is an argument too.
+fn fill_arguments(command: &str, values: &BTreeMap<&'static str, String>) -> String {
+    fill_with(command, values, |name| quoted(&format!("<{name}>")))
 }
 
 fn fill(template: &str, values: &BTreeMap<&'static str, String>) -> String {
+    fill_with(template, values, |name| format!("<{name}>"))
+}
+
+fn fill_with(
+    template: &str,
+    values: &BTreeMap<&'static str, String>,
+    missing: impl Fn(&str) -> String,
+) -> String {
     let mut text = String::with_capacity(template.len() + 32);
     let mut parts = template.split('{');
     text.push_str(parts.next().unwrap_or_default());
@@ -349,7 +430,7 @@ fn fill(template: &str, values: &BTreeMap<&'static str, String>) -> String {
         if let Some((name, rest)) = part.split_once('}') {
             match values.get(name) {
                 Some(value) => text.push_str(value),
-                None => text.extend(["<", name, ">"]),
+                None => text.push_str(&missing(name)),
             }
             text.push_str(rest);
         } else {
@@ -375,6 +456,87 @@ mod tests {
     }
 
     use super::*;
+
+    /// The words of a command, as a shell reads them; `None` for an unfinished quote. A redirection, a pipe or a
+    /// comment is a word of its own.
+    fn words(line: &str) -> Option<Vec<String>> {
+        let (mut words, mut word) = (Vec::new(), None::<String>);
+        let mut rest = line.chars().peekable();
+        while let Some(c) = rest.next() {
+            match c {
+                ' ' => words.extend(word.take()),
+                '#' if word.is_none() => {
+                    words.push(rest.by_ref().fold("#".to_owned(), |text, c| text + &c.to_string()));
+                }
+                '\'' => {
+                    let word = word.get_or_insert_default();
+                    loop {
+                        match rest.next()? {
+                            '\'' => break,
+                            c => word.push(c),
+                        }
+                    }
+                }
+                '"' => {
+                    let word = word.get_or_insert_default();
+                    loop {
+                        match rest.next()? {
+                            '"' => break,
+                            c => word.push(c),
+                        }
+                    }
+                }
+                '\\' => word.get_or_insert_default().push(rest.next()?),
+                '&' | ';' | '`' => return None,
+                '$' if rest.peek() != Some(&'(') => return None,
+                c => word.get_or_insert_default().push(c),
+            }
+        }
+        words.extend(word);
+        Some(words)
+    }
+
+    /// Words of sentences that are no arguments of a command.
+    const PROSE: [&str; 14] = [
+        "a", "and", "if", "is", "it", "or", "shows", "that", "the", "then", "to", "which", "with",
+        "you",
+    ];
+
+    #[test]
+    fn every_fix_is_safe_to_paste_into_a_shell() {
+        let hostile = r#"it's $(reboot) & "x"; `id` > y"#;
+        for definition in CATALOGUE {
+            let names = definition.placeholders();
+            let with = |value: &str| {
+                let builder = definition.found();
+                names.iter().fold(builder, |builder, name| builder.with(name, value)).build()
+            };
+            for finding in [with(hostile), with("plain"), definition.found().build()] {
+                for step in &finding.remedy {
+                    let code = definition.code;
+                    assert!(!step.contains('\n'), "{code}: {step}");
+                    if step.starts_with("# ") {
+                        continue;
+                    }
+                    let words = words(step).unwrap_or_else(|| panic!("{code}: {step}"));
+                    assert!(PROGRAMS.contains(&words[0].as_str()), "{code}: {step}");
+                    let prose = words.iter().find(|word| PROSE.contains(&word.as_str()));
+                    assert_eq!(prose, None, "{code}: a comment begins with #: {step}");
+                    let comments = words.iter().filter(|word| word.starts_with('#')).count();
+                    assert!(comments <= 1, "{code}: {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_sentence_is_a_comment_and_a_command_in_it_can_be_copied() {
+        let finding = codes::VM_NOT_FOUND.found().with("node", "a b").with("uuid", "4").build();
+        assert!(finding.remedy[0].starts_with("govc vm.info -vm.uuid 4   # with an admin"));
+        assert!(
+            finding.remedy[4].starts_with("# If the VM was deleted: kubectl delete node 'a b'")
+        );
+    }
 
     #[test]
     fn a_finding_contains_the_given_values() {

@@ -165,19 +165,33 @@ fn root(code: &'static str, above: &HashMap<&str, Option<&'static str>>) -> &'st
     code
 }
 
+fn vcenters(hit: &Hit) -> impl Iterator<Item = &str> {
+    let of = hit.anchors.iter().filter(|(anchor, _)| *anchor == Anchor::Vcenter);
+    of.map(|(_, name)| name.as_str())
+}
+
 struct Present<'a> {
-    codes: HashSet<&'static str>,
+    /// The vCenters of the hits of each code; `None` for a hit that is about no vCenter.
+    vcenters: HashMap<&'static str, HashSet<Option<&'a str>>>,
     anchored: HashSet<(&'static str, Anchor, &'a str)>,
     rules: HashMap<&'static str, Vec<&'static Cause>>,
 }
 
 impl<'a> Present<'a> {
     fn new(hits: &[&'a Hit]) -> Self {
-        let codes: HashSet<&'static str> = hits.iter().map(|hit| hit.definition.code).collect();
+        let mut codes: HashMap<&'static str, HashSet<Option<&'a str>>> = HashMap::new();
+        for hit in hits {
+            let there = codes.entry(hit.definition.code).or_default();
+            there.extend(vcenters(hit).map(Some));
+            if vcenters(hit).next().is_none() {
+                there.insert(None);
+            }
+        }
         let mut rules: HashMap<&str, Vec<&Cause>> = HashMap::new();
         let mut causes = HashSet::new();
-        let alive =
-            |cause: &&Cause| codes.contains(cause.effect.code) && codes.contains(cause.cause.code);
+        let alive = |cause: &&Cause| {
+            codes.contains_key(cause.effect.code) && codes.contains_key(cause.cause.code)
+        };
         for cause in CAUSES.iter().filter(alive) {
             causes.insert(cause.cause.code);
             rules.entry(cause.effect.code).or_default().push(cause);
@@ -188,17 +202,24 @@ impl<'a> Present<'a> {
                 hit.anchors.iter().map(|(a, name)| (hit.definition.code, *a, name.as_str()))
             })
             .collect();
-        Self { codes, anchored, rules }
+        Self { vcenters: codes, anchored, rules }
+    }
+
+    /// Whether a finding exists and is not only about other vCenters than this hit.
+    fn is_about_same_vcenter(&self, hit: &Hit, code: &'static str) -> bool {
+        let own: Vec<&str> = vcenters(hit).collect();
+        let Some(present) = self.vcenters.get(code) else { return false };
+        own.is_empty() || present.iter().any(|there| there.is_none_or(|name| own.contains(&name)))
     }
 
     fn cause(&self, hit: &Hit) -> Option<&'static str> {
-        let named = hit.because.iter().find(|code| self.codes.contains(*code)).copied();
+        let named = hit.because.iter().find(|code| self.is_about_same_vcenter(hit, code)).copied();
         if named.is_some() {
             return named;
         }
         let rules = self.rules.get(hit.definition.code)?;
         let holds = |cause: &&&Cause| match cause.shares {
-            None => true,
+            None => self.is_about_same_vcenter(hit, cause.cause.code),
             Some(anchor) => hit.anchors.iter().any(|(kind, name)| {
                 *kind == anchor
                     && self.anchored.contains(&(cause.cause.code, anchor, name.as_str()))
@@ -241,6 +262,21 @@ mod tests {
         let there = hit(codes::NODE_UNINITIALIZED, "b");
         let causes = root_causes(&[&off, &here, &there]);
         assert_eq!(causes, [None, Some(codes::VM_NOT_FOUND.code), None]);
+    }
+
+    #[test]
+    fn a_fault_of_one_vcenter_does_not_explain_a_hit_of_another() {
+        let subject = || Subject::kubernetes("VsphereCloudConfig", None, "any");
+        let down = Hit::new(codes::SERVICE_DOWN, subject()).vcenter("a");
+        let here = Hit::new(codes::CLAIM_PENDING, subject()).vcenter("a");
+        let there = Hit::new(codes::CLAIM_PENDING, subject()).vcenter("b");
+        let named = Hit::new(codes::POD_CRASHES, subject())
+            .vcenter("b")
+            .because([codes::SERVICE_DOWN.code]);
+        let unknown = Hit::new(codes::CLAIM_PENDING, subject());
+        let causes = root_causes(&[&down, &here, &there, &named, &unknown]);
+        let down = Some(codes::SERVICE_DOWN.code);
+        assert_eq!(causes, [None, down, None, None, down]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use api::{
     Severity,
-    finding::{CATALOGUE, Definition, Theme},
+    finding::{self, CATALOGUE, Definition, Theme},
 };
 
 use crate::{causes::CAUSES, messages, privileges};
@@ -86,19 +86,18 @@ fn template(text: &str) -> String {
     safe.replace(['{', '}'], "*")
 }
 
-/// Formats commands as code. Three blanks separate a command from its explanation.
+/// Formats commands as code, with their explanation as a comment of the shell.
 fn steps(definition: &Definition) -> String {
     let code = |text: &str| text.replace('{', "<").replace('}', ">");
-    let step = |(n, step): (usize, &&str)| {
-        let first = step.split(' ').next().unwrap_or_default();
-        let command = ["kubectl", "govc", "oc", "vdoctl", "helm"].contains(&first);
-        match (command, step.split_once("   ")) {
-            (true, Some((command, words))) => {
-                format!("{}. `{}` {}\n", n + 1, code(command), template(words.trim()))
-            }
-            (true, None) => format!("{}. `{}`\n", n + 1, code(step)),
-            (false, _) => format!("{}. {}\n", n + 1, template(step)),
+    let step = |(n, step): (usize, &&str)| match finding::command(step) {
+        Some((command, Some(words))) => {
+            format!("{}. `{}   # {}`\n", n + 1, code(command), code(words))
         }
+        Some((command, None)) => format!("{}. `{}`\n", n + 1, code(command)),
+        None if step.starts_with('{') && step.ends_with('}') => {
+            format!("{}. A step that depends on the cause; the finding names it\n", n + 1)
+        }
+        None => format!("{}. {}\n", n + 1, template(step)),
     };
     definition.remedy.iter().enumerate().map(step).collect()
 }

@@ -32,7 +32,9 @@ impl Needs {
             Self::Zones => "both drivers, with zones",
             Self::Storage => "storage driver",
             Self::FileVolumes => "storage driver, with file volumes",
-            Self::DiskUuidRepair => "VDO, with remediation.diskUuid: Fix or for vdoctl fix VDO-1203",
+            Self::DiskUuidRepair => {
+                "VDO, with remediation.diskUuid: Fix or for vdoctl fix VDO-1203"
+            }
         }
     }
 

@@ -308,10 +308,7 @@ fn grant(hit: &Hit) -> Option<Repair> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        shortcuts::Shortcuts,
-        testing::healthy,
-    };
+    use crate::{shortcuts::Shortcuts, testing::healthy};
 
     fn proposals(facts: Facts, rules: &Remediation) -> Vec<Proposal> {
         propose(&Examination::run(facts), rules)

@@ -210,7 +210,7 @@ fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<Stri
     }
     if more > 0 && repeated {
         all.push(format!(
-            "Likewise for {more} more; vdoctl doctor --only {code} --each   names them all"
+            "# Likewise for {more} more: vdoctl doctor --only {code} --each   names them all"
         ));
     }
     all.truncate(16);

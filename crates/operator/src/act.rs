@@ -21,7 +21,7 @@ use kube::{
 };
 use plan::{
     DriverPlan, Finalizer, Next, ObjectId, Plan, apply_set,
-    facts::Facts,
+    facts::{Facts, RefusalCause},
     is_kept, names,
     record::{Record, record_name},
 };
@@ -111,6 +111,35 @@ impl Error {
         // Excludes the client errors that disappear without a change to the request.
         matches!(&**source, kube::Error::Api(status)
             if (400..500).contains(&status.code) && ![401, 404, 408, 409, 429].contains(&status.code))
+    }
+
+    /// Who rejects the object.
+    pub fn cause(&self) -> RefusalCause {
+        if self.lacks_a_permission() || self.lacks_a_permission_to_grant() {
+            return RefusalCause::Permission;
+        }
+        let status = match self {
+            Self::Theirs { .. } => return RefusalCause::NotManaged,
+            Self::NeverAsApplied { .. } | Self::NotRestarted { .. } => {
+                return RefusalCause::Admission;
+            }
+            Self::Apply { source, .. } => match &**source {
+                kube::Error::Api(status) => status,
+                _ => return RefusalCause::Other,
+            },
+            _ => return RefusalCause::Other,
+        };
+        let message = status.message.as_str();
+        match status.code {
+            _ if message.contains("exceeded quota") => RefusalCause::Quota,
+            _ if message.contains("is being terminated") => RefusalCause::TerminatingNamespace,
+            _ if message.contains("violates PodSecurity") => RefusalCause::PodSecurity,
+            _ if message.contains("webhook") || message.contains("ValidatingAdmissionPolicy") => {
+                RefusalCause::Admission
+            }
+            422 => RefusalCause::Invalid,
+            _ => RefusalCause::Other,
+        }
     }
 
     /// Whether the operator itself lacks a permission, for example because somebody deleted the namespace of

@@ -416,7 +416,10 @@ impl Engine {
                 || error_chain(error),
                 |more| format!("{}: {more}", error_chain(error)),
             );
-            self.refused.insert(*driver, ApplyFailure { text, firm: error.is_firm() });
+            self.refused.insert(
+                *driver,
+                ApplyFailure { text, firm: error.is_firm(), cause: error.cause() },
+            );
         }
         if let Some((driver, error)) = done.failed.into_iter().next() {
             return Err(error).context(ActSnafu { driver });

@@ -438,11 +438,8 @@ async fn disk_uuid_repair(
         namespace: Some("default".into()),
         vcenters: [("vc".to_owned(), session)].into(),
     };
-    let repair = health::repair::Repair::SetDiskUuid {
-        vcenter: "vc".into(),
-        vm,
-        node: "node-1".into(),
-    };
+    let repair =
+        health::repair::Repair::SetDiskUuid { vcenter: "vc".into(), vm, node: "node-1".into() };
     let proposal = health::repair::Proposal {
         code: "VDO-1203".into(),
         repair,

@@ -65,7 +65,7 @@ use jiff::Timestamp;
 
 pub use self::removal::{is_deleted, is_kept};
 use crate::{
-    facts::Facts,
+    facts::{Facts, RefusalCause},
     names,
     plan::{DriverPlan, Next, Plan},
 };
@@ -114,7 +114,8 @@ pub fn decide(facts: &Facts) -> Plan {
             driver.next = Next::Nothing;
         }
         finalizer = crate::plan::Finalizer::Stay;
-        notes.findings.push(codes::PAUSED.found().about(myself(facts)).build());
+        let finding = codes::PAUSED.found().with("step", unpausing(facts));
+        notes.findings.push(finding.about(myself(facts)).build());
     }
     // The rules report their findings here, with the step that they stop. The checks can find the same
     // problem. For VMs that are not found, VDO keeps the findings of the checks because they know more.
@@ -150,6 +151,25 @@ fn is_paused(facts: &Facts) -> bool {
     let annotated = facts.config.metadata.annotations.as_ref();
     let annotated = annotated.and_then(|all| all.get(names::PAUSED)).is_some_and(|v| v != "false");
     annotated || facts.config.spec.is_paused()
+}
+
+/// The command that ends the pause.
+fn unpausing(facts: &Facts) -> String {
+    let (namespace, name) = own_name(facts);
+    if facts.config.spec.is_paused() {
+        let patch = r#"'{"spec":{"paused":null}}'"#;
+        return format!(
+            "kubectl patch vdoconfig --namespace {namespace} {name} --type merge --patch {patch}"
+        );
+    }
+    format!("kubectl annotate vdoconfig --namespace {namespace} {name} {}-", names::PAUSED)
+}
+
+/// Namespace and name of the VDOConfig.
+fn own_name(facts: &Facts) -> (&str, &str) {
+    let metadata = &facts.config.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    (metadata.namespace.as_deref().unwrap_or_default(), name)
 }
 
 /// Puts a new password before all other changes of a driver. If VDO must change nothing at all, a finding
@@ -188,7 +208,11 @@ fn several_configs(facts: &Facts, notes: &mut Notes) {
         return;
     }
     let followed = facts.config.metadata.name.as_deref().unwrap_or_default();
-    let others: Vec<&str> = facts.rivals.iter().map(|rival| rival.name.as_str()).collect();
+    // A command that deletes names only objects that VDO does not follow.
+    let (namespace, _) = own_name(facts);
+    let here = facts.rivals.iter().filter(|rival| rival.namespace == namespace);
+    let others: Vec<&str> =
+        here.map(|rival| rival.name.as_str()).filter(|name| *name != followed).collect();
     let rivals = facts
         .rivals
         .iter()
@@ -269,9 +293,38 @@ fn refusals(facts: &Facts, notes: &mut Notes) {
                 .found()
                 .with("driver", driver.to_string())
                 .with("reason", &refusal.text)
+                .with("step", refusal_step(refusal.cause))
                 .about(myself(facts))
                 .build(),
         );
+    }
+}
+
+fn refusal_step(cause: RefusalCause) -> &'static str {
+    match cause {
+        RefusalCause::Quota => {
+            "kubectl get resourcequota --all-namespaces   raise the quota that the response names"
+        }
+        RefusalCause::Admission => {
+            "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations   let the webhook or policy \
+             that the response names admit VDO's objects unchanged"
+        }
+        RefusalCause::PodSecurity => {
+            "Let the namespace admit the driver's pods: its label pod-security.kubernetes.io/enforce must be privileged"
+        }
+        RefusalCause::TerminatingNamespace => {
+            "Wait until the namespace is deleted; kubectl describe namespace shows the objects that it waits for"
+        }
+        RefusalCause::Permission => {
+            "vdoctl deploy   grants the permissions of this release to VDO's service account"
+        }
+        RefusalCause::NotManaged => {
+            "Follow the advice in the response; VDO does not overwrite the object"
+        }
+        RefusalCause::Invalid => {
+            "vdoctl plan --all   shows the releases that fit this cluster; the response names the invalid field"
+        }
+        RefusalCause::Other => "Fix the cause that the response names; VDO retries automatically",
     }
 }
 

@@ -147,6 +147,25 @@ pub struct ApplyFailure {
     pub text: String,
     /// Whether the API server rejected the request itself, so that a retry cannot succeed.
     pub firm: bool,
+    pub cause: RefusalCause,
+}
+
+/// Who rejects an object of a driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RefusalCause {
+    Quota,
+    /// An admission webhook or policy rejects or changes the object.
+    Admission,
+    PodSecurity,
+    TerminatingNamespace,
+    /// VDO's service account lacks a permission.
+    Permission,
+    /// An object of that name exists, and VDO does not manage it.
+    NotManaged,
+    /// The object is not valid in this cluster.
+    Invalid,
+    #[default]
+    Other,
 }
 
 /// An image pull Secret.

@@ -154,6 +154,6 @@ impl ClusterIds {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Orphans {
-    /// Name and datastore of each.
+    /// The name with the id, and the datastore's URL, of each.
     pub disks: Vec<(String, String)>,
 }

@@ -78,11 +78,9 @@ fn then(repair: &Repair) -> Option<String> {
 
 fn undo(repair: &Repair) -> Option<String> {
     match repair {
-        Repair::SetDiskUuid { node, .. } => {
-            Some(format!(
-                "Restores the previous disk.EnableUUID of the VM of {node}, unless somebody changed it since"
-            ))
-        }
+        Repair::SetDiskUuid { node, .. } => Some(format!(
+            "Restores the previous disk.EnableUUID of the VM of {node}, unless somebody changed it since"
+        )),
         Repair::TaintNode { node } => Some(format!("Removes the taint from {node}")),
         Repair::ReplaceImages { workload, images, .. } => {
             let images: Vec<&str> = images.values().map(|image| image.from.as_str()).collect();

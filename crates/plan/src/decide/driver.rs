@@ -66,7 +66,7 @@ pub(super) fn decide(
         held: None,
     };
     if let Some(why) = facts.unreadable.get(&driver) {
-        notes.findings.push(record_recovery::doubtful(facts, driver, why));
+        notes.findings.push(record_recovery::unreadable(facts, driver, why));
         plan.next = Next::Blocked;
         return Some(plan);
     }
@@ -95,7 +95,7 @@ pub(super) fn decide(
         {
             let why = "it is to be removed, and what VDO applied is not on record; with mode: Managed the \
                        record is created again";
-            notes.findings.push(record_recovery::doubtful(facts, driver, why));
+            notes.findings.push(record_recovery::missing(facts, driver, why));
             plan.next = Next::Blocked;
         }
         (Mode::Removed | Mode::Managed, _) => removal::decide(facts, record, &mut plan, notes),

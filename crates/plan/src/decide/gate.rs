@@ -1,6 +1,6 @@
 //! Findings of the checks that stop an installation or an upgrade until somebody fixes the problem.
 
-use api::finding::{Concerns, Finding, codes};
+use api::finding::{Concerns, Finding, Subject, codes};
 use catalog::Driver;
 
 use super::{rollback, steps::waiting};
@@ -54,16 +54,33 @@ pub(super) fn tie(findings: &mut [Finding]) {
         codes::ACCOUNT_LOCKED,
         codes::DATACENTER_MISSING,
     ];
-    let is_there = |code: &str| findings.iter().any(|finding| finding.code == code);
-    let cause = causes.iter().find(|cause| is_there(cause.code)).map(|cause| cause.code.to_owned());
-    let unverified = is_there(codes::VCENTER_NOT_VERIFIED.code);
+    // The checks name a vCenter without its namespace, the rules with it.
+    let vcenters = |finding: &Finding| -> Vec<String> {
+        let of = finding
+            .objects
+            .iter()
+            .filter(|object| ["VsphereCloudConfig", "vCenter"].contains(&&*object.kind));
+        let name = |object: &Subject| object.name.rsplit('/').next().unwrap_or_default().to_owned();
+        of.map(name).collect()
+    };
+    let present: Vec<(String, Vec<String>)> =
+        findings.iter().map(|finding| (finding.code.clone(), vcenters(finding))).collect();
+    // A finding that names no vCenter can be about any.
+    let cause_of = |finding: &Finding, code: &str| {
+        let own = vcenters(finding);
+        present.iter().any(|(present, of)| {
+            let same = own.is_empty() || of.is_empty() || of.iter().any(|name| own.contains(name));
+            present == code && same
+        })
+    };
     for finding in findings {
         if finding.code == codes::VCENTER_NOT_VERIFIED.code {
-            finding.consequence_of.clone_from(&cause);
+            let cause = causes.iter().find(|cause| cause_of(finding, cause.code));
+            finding.consequence_of = cause.map(|cause| cause.code.to_owned());
         }
         if finding.code == codes::CHECK_INCOMPLETE.code
             && finding.consequence_of.is_none()
-            && unverified
+            && cause_of(finding, codes::VCENTER_NOT_VERIFIED.code)
         {
             finding.consequence_of = Some(codes::VCENTER_NOT_VERIFIED.code.to_owned());
         }

@@ -117,22 +117,47 @@ pub(super) fn is_lost(
         Ok(record) => Next::Record(Box::new(record)),
         Err(why) => {
             let why = format!("it is not on record, and the record cannot be created again: {why}");
-            notes.findings.push(doubtful(facts, desired.driver, &why));
+            notes.findings.push(missing(facts, desired.driver, &why));
             Next::Blocked
         }
     };
     true
 }
 
-/// The finding that VDO cannot rely on the record.
-pub(super) fn doubtful(facts: &Facts, driver: Driver, why: &str) -> Finding {
+/// The finding that VDO cannot read the record.
+pub(super) fn unreadable(facts: &Facts, driver: Driver, why: &str) -> Finding {
+    let (namespace, record) = (&facts.operator_namespace, record_name(driver));
+    let step = format!(
+        "kubectl get configmap --namespace {namespace} {record} -o yaml   shows its content; restore it from a \
+         backup if you have one"
+    );
+    let otherwise = format!(
+        "If you cannot restore it: kubectl delete configmap --namespace {namespace} {record}   makes VDO \
+         re-create it from the running driver"
+    );
+    doubtful(facts, driver, why, step, otherwise)
+}
+
+/// The finding that the record does not exist.
+pub(super) fn missing(facts: &Facts, driver: Driver, why: &str) -> Finding {
+    let (namespace, record) = (&facts.operator_namespace, record_name(driver));
+    let step = format!(
+        "Restore ConfigMap {record} in namespace {namespace} from a backup if you have one"
+    );
+    let otherwise = "Otherwise revert the changes to the driver's workloads; VDO re-creates the record as soon as \
+                     they are those of a release"
+        .to_owned();
+    doubtful(facts, driver, why, step, otherwise)
+}
+
+fn doubtful(facts: &Facts, driver: Driver, why: &str, step: String, otherwise: String) -> Finding {
     let record = record_name(driver);
     codes::RECORD_DOUBTFUL
         .found()
         .with("driver", driver.to_string())
         .with("reason", why)
-        .with("namespace", &facts.operator_namespace)
-        .with("record", record)
+        .with("step", step)
+        .with("otherwise", otherwise)
         .about(Subject::kubernetes("ConfigMap", Some(&facts.operator_namespace), record))
         .build()
 }

@@ -77,7 +77,7 @@ pub(super) fn select(
     if let Some(Standstill::AwaitsApproval { available }) = &decision.standstill {
         held = Some(format!(
             "{available} fits, and waits for {}",
-            approval(desired.driver, available)
+            approval(facts, desired.driver, available)
         ));
         goal = Some(build(available));
     }
@@ -201,8 +201,12 @@ pub(super) fn annotation(driver: Driver) -> &'static str {
     }
 }
 
-fn approval(driver: Driver, version: &Version) -> String {
-    format!("kubectl annotate vdoconfig --all {}={version} --overwrite", annotation(driver))
+fn approval(facts: &Facts, driver: Driver, version: &Version) -> String {
+    let (namespace, name) = super::own_name(facts);
+    format!(
+        "kubectl annotate vdoconfig --namespace {namespace} {name} {}={version} --overwrite",
+        annotation(driver)
+    )
 }
 
 /// The finding about a version that the catalog does not know yet.

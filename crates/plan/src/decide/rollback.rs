@@ -204,6 +204,8 @@ pub(super) fn finding(
         .with("running", record.version.as_deref().unwrap_or("nothing"))
         .with("reason", &rejected.why)
         .with("approval", release::annotation(driver))
+        .with("namespace", super::own_name(facts).0)
+        .with("config", super::own_name(facts).1)
         .about(super::myself(facts))
         .build()
 }

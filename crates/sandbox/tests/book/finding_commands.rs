@@ -30,7 +30,7 @@ const PROGRAMS: [&str; 11] = [
 ];
 
 /// Commands that are not run, and why. An entry that ends with a space is a prefix.
-const NOT_RUN: [(&str, &str); 12] = [
+const NOT_RUN: [(&str, &str); 11] = [
     ("crictl ", "typed on a node, and nodes are simulated"),
     ("multipath ", "typed on a node, and nodes are simulated"),
     ("ss ", "typed on a node, and nodes are simulated"),
@@ -42,7 +42,6 @@ const NOT_RUN: [(&str, &str); 12] = [
         "kubectl describe pod shows the reason",
         "a sentence: which pod it is shows the command before it",
     ),
-    ("kubectl create secret", "another finding has the complete command"),
     ("govc datastore.maintenance.exit ", "the simulator has no datastore maintenance"),
     ("vdoctl move ", "every object is in its namespace; the tests of vdoctl run it"),
     ("kubectl get volumesnapshots ", "the snapshot CRDs belong to another project"),
@@ -60,7 +59,7 @@ const DRY_RUNS: [&str; 11] = [
 
 /// Values of the placeholders: in commands that contain the first text, the third replaces the second. The first match
 /// applies.
-const PLACEHOLDERS: [(&str, &str, &str); 71] = [
+const PLACEHOLDERS: [(&str, &str, &str); 70] = [
     ("annotate vdoconfig", "<name>", "vdo"),
     ("annotate lease", "<lease>", "vdo-leader"),
     ("vdo-followed", "<namespace>", "vmware-system-vdo"),
@@ -118,7 +117,6 @@ const PLACEHOLDERS: [(&str, &str, &str); 71] = [
     ("", "<workload>", "deployment/vsphere-csi-controller"),
     ("", "<container>", "vsphere-csi-controller"),
     ("", "<successor>", "registry.example.com/newer:1"),
-    ("", "<selector>", "app=vsphere-csi-node"),
     ("", "<record>", "$RECORD"),
     ("", "<attachment>", "spare"),
     ("", "<class>", "spare"),
@@ -131,7 +129,7 @@ const PLACEHOLDERS: [(&str, &str, &str); 71] = [
     ("", "<resource>", "nodes"),
     ("", "<remove>", "failure-domain.beta.kubernetes.io/zone-"),
     // A patch that every object accepts.
-    ("", "<patch>", r#"{"metadata":{"annotations":{"tried":"yes"}}}"#),
+    ("", "<patch>", r#"'{"metadata":{"annotations":{"tried":"yes"}}}'"#),
     ("", " POD ", " $POD "),
 ];
 

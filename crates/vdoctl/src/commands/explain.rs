@@ -1,6 +1,6 @@
 //! `vdoctl explain`
 
-use api::finding::{CATALOGUE, Definition};
+use api::finding::{self, CATALOGUE, Definition};
 use clap::Args;
 use health::{CAUSES, document, messages};
 
@@ -77,7 +77,11 @@ fn page(definition: &Definition, width: usize) -> String {
         text += &wrap("  ", "Or fix it by hand:", width);
     }
     for (number, step) in remedy.iter().enumerate() {
-        text += &wrap(&format!("  {}. ", number + 1), &placeholders(step), width);
+        let step = match finding::command(step) {
+            Some((command, Some(words))) => format!("{command}   # {words}"),
+            _ => (*step).to_owned(),
+        };
+        text += &wrap(&format!("  {}. ", number + 1), &placeholders(&step), width);
     }
     if *fixable {
         let note =
@@ -152,7 +156,12 @@ mod tests {
         let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         for definition in CATALOGUE {
             let page = flat(&shown(definition.code, 100));
-            let texts = definition.remedy.iter().copied();
+            let commented = |step: &&str| match finding::command(step) {
+                Some((command, Some(words))) => format!("{command} # {words}"),
+                _ => (*step).to_owned(),
+            };
+            let steps: Vec<String> = definition.remedy.iter().map(commented).collect();
+            let texts = steps.iter().map(String::as_str);
             for text in texts.chain([definition.title, definition.seen, definition.why]) {
                 assert!(page.contains(&flat(&placeholders(text))), "{}: {text}", definition.code);
             }

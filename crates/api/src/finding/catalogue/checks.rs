@@ -23,7 +23,7 @@ catalogue! {
         why: "VDO cannot check objects that it cannot read, and cannot repair objects that it cannot write.",
         remedy: [
             "kubectl auth can-i {verb} {resource} --as system:serviceaccount:{namespace}:vdo   answers no",
-            "Apply the roles of this release again: kubectl apply -f install.yaml   or helm upgrade",
+            "kubectl apply -f install.yaml   applies the roles of this release again; with Helm, helm upgrade does",
         ],
     }
     FOUGHT_OVER = "VDO-1805" {

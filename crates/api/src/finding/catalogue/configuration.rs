@@ -35,7 +35,7 @@ catalogue! {
         severity: Info,
         seen: "Secret kube-system/{secret}: the value of {key} ends with a line break",
         why: "`echo` without -n usually leaves it there. VDO and the cloud provider ignore it; another program may not.",
-        remedy: ["Create the Secret again with kubectl create secret, or with printf instead of echo"],
+        remedy: ["Create the Secret again without the line break: use printf instead of echo"],
     }
     DRIVER_CONFIG_REFUSED = "VDO-1006" {
         title: "A driver would refuse this configuration",
@@ -56,7 +56,7 @@ catalogue! {
         severity: Warning,
         seen: "{config} sets insecure: true",
         why: "Anyone between the cluster and this vCenter can read the password and answer in its place.",
-        remedy: ["kubectl patch vspherecloudconfig --namespace {namespace} {name} --type merge --patch '{patch}'   trusts only the certificate the vCenter presents now"],
+        remedy: ["kubectl patch vspherecloudconfig --namespace {namespace} {name} --type merge --patch {patch}   trusts only the certificate the vCenter presents now"],
     }
     ELSEWHERE = "VDO-1009" {
         title: "VDO does not follow objects in this namespace",

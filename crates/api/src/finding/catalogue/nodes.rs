@@ -33,8 +33,9 @@ catalogue! {
         remedy: [
             "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
             "govc vm.power -off {vm}",
-            "govc vm.change -vm {vm} -e disk.enableUUID=TRUE",
-            "govc vm.power -on {vm}   then kubectl uncordon {node}",
+            "govc vm.change -vm {vm} -e disk.enableUUID=TRUE   needs the privilege VirtualMachine.Config.AdvancedConfig",
+            "govc vm.power -on {vm}",
+            "kubectl uncordon {node}",
         ],
         fixable: true,
     }
@@ -44,9 +45,11 @@ catalogue! {
         seen: "{node}: its VM {vm} has hardware version {version}; the storage driver needs {needed}",
         why: "Attaching a volume fails with DeviceUnsupportedForVmVersion or NotSupported.",
         remedy: [
-            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   then govc vm.power -off {vm}",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
+            "govc vm.power -off {vm}",
             "govc vm.upgrade -version={needed} -vm {vm}",
-            "govc vm.power -on {vm}   then kubectl uncordon {node}",
+            "govc vm.power -on {vm}",
+            "kubectl uncordon {node}",
         ],
     }
     SCSI_SLOTS = "VDO-1205" {
@@ -141,7 +144,8 @@ catalogue! {
         why: "A provider id is immutable. The vSphere cloud provider cannot manage the node, and may delete it.",
         remedy: [
             "Disable the other cloud provider first; on k3s: --disable-cloud-controller",
-            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   then kubectl delete node {node}",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
+            "kubectl delete node {node}",
             "Restart kubelet on {node} with --cloud-provider=external; it joins again without a provider id",
         ],
     }
@@ -152,7 +156,8 @@ catalogue! {
         why: "The drivers use the provider id: they look for another VM, or crash on a uuid in the other byte order. Typical causes are a --provider-id argument of the kubelet, and a VM replaced under the same node name.",
         remedy: [
             "Remove --provider-id from the kubelet's arguments on {node}",
-            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   then kubectl delete node {node}   and restart the kubelet: the cloud provider sets the right id",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
+            "kubectl delete node {node}   then restart the kubelet: the cloud provider sets the right id",
         ],
     }
     NODE_UNINITIALIZED = "VDO-1216" {
@@ -161,8 +166,8 @@ catalogue! {
         seen: "{node}: it joined {age} ago and still has the taint node.cloudprovider.kubernetes.io/uninitialized; {state}",
         why: "Kubernetes schedules no pods to the node until the cloud provider removes that taint.",
         remedy: [
-            "kubectl get pods --namespace {namespace} --selector {selector}   must show a running cloud provider",
-            "kubectl logs --namespace {namespace} --selector {selector} --tail 200 | grep {node}   shows its attempts",
+            "kubectl get --namespace {namespace} {workload}   must show a ready cloud provider",
+            "kubectl logs --namespace {namespace} {workload} --tail 200 | grep {node}   shows its attempts",
         ],
     }
     KUBELET_NOT_EXTERNAL = "VDO-1217" {
@@ -182,7 +187,7 @@ catalogue! {
         seen: "{node}: the kubelet uses {wanted}, but the cloud provider chooses {picked} ({reason})",
         why: "The node is not initialised, or its address changes and connections to its kubelet fail. VMware Tools lists interfaces in its own order and includes virtual addresses and those of the network plugin.",
         remedy: [
-            "Set the network to use: cloudProvider.nodes.internalSubnets: [{subnet}]",
+            "{step}",
             "Or hide the other interfaces from VMware Tools on {node}: [guestinfo] exclude-nics=cali*,antrea*,veth*,cni*,flannel*   in /etc/vmware-tools/tools.conf",
         ],
     }
@@ -219,8 +224,8 @@ catalogue! {
         seen: "{node}: its CSINode names {id}, {reason}",
         why: "The storage driver's controller and syncer exit when they do not find the VM of a single node: csiNodeAdd failed. No volume can then be created or attached anywhere in the cluster.",
         remedy: [
-            "If the VM was deleted: kubectl delete node {node}",
-            "If the VM exists under a new uuid: kubectl delete csinode {node}   and restart the vsphere-csi-node pod on the node, which re-registers it",
+            "{step}",
+            "{otherwise}",
         ],
         fixable: true,
     }
@@ -241,7 +246,8 @@ catalogue! {
         why: "The disk then appears as /dev/dm-*. Mounting fails because the disk is busy; expanding a volume fails with: no such file or directory.",
         remedy: [
             "On {node}, in /etc/multipath.conf: blacklist, device, vendor \"VMware\", product \"Virtual disk\"",
-            "systemctl restart multipathd   then multipath -F",
+            "systemctl restart multipathd   on {node}",
+            "multipath -F   on {node}",
         ],
     }
     NODE_HOLDS_VOLUMES = "VDO-1225" {
@@ -261,7 +267,7 @@ catalogue! {
         seen: "{node}: it accepts {actual} volumes; {wanted} are requested",
         why: "Since 3.7.1 the storage driver ignores MAX_VOLUMES_PER_NODE. The feature switch high-pv-node-density sets the limit: 59 if off, 255 if on. Pods beyond the limit stay Pending.",
         remedy: [
-            "kubectl patch configmap --namespace {namespace} internal-feature-states.csi.vsphere.vmware.com --type merge --patch '{patch}'",
+            "kubectl patch configmap --namespace {namespace} internal-feature-states.csi.vsphere.vmware.com --type merge --patch {patch}",
             "kubectl rollout restart daemonset --namespace {namespace} vsphere-csi-node",
         ],
     }
@@ -302,8 +308,10 @@ catalogue! {
         seen: "{node}: disk.EnableUUID is set on {vm}, but the VM has not been powered off since",
         why: "The setting takes effect when the VM powers on; a restart of the guest is not enough.",
         remedy: [
-            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   then govc vm.power -off {vm}",
-            "govc vm.power -on {vm}   then kubectl uncordon {node}",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
+            "govc vm.power -off {vm}",
+            "govc vm.power -on {vm}",
+            "kubectl uncordon {node}",
         ],
     }
     VM_INACCESSIBLE = "VDO-1232" {

@@ -32,14 +32,14 @@ catalogue! {
         severity: Error,
         seen: "{driver} {version}: {reason}; {running} runs again",
         why: "VDO rolls back to the previous release if a new one does not become healthy in time. It does not retry until something changes.",
-        remedy: ["Fix the cause named above", "Then change the VDOConfig, for example its version field, and VDO retries", "With policy Manual, remove the approval and approve again: kubectl annotate vdoconfig --all {approval}-"],
+        remedy: ["Fix the cause named above", "Then change the VDOConfig, for example its version field, and VDO retries", "With policy Manual, remove the approval and approve again: kubectl annotate vdoconfig --namespace {namespace} {config} {approval}-"],
     }
     PAUSED = "VDO-1906" {
         title: "VDO is paused",
         severity: Warning,
         seen: "The VDOConfig pauses VDO",
         why: "VDO observes and reports but changes nothing: no repairs, no upgrades, no new credentials.",
-        remedy: ["kubectl annotate vdoconfig --all vdo.vmware.com/paused-   or remove spec.paused"],
+        remedy: ["{step}"],
     }
     CLUSTER_ID_IS_ADDRESS = "VDO-1907" {
         title: "The cluster id is the address of a vCenter",
@@ -59,8 +59,8 @@ catalogue! {
         title: "The API server refuses an object of a driver",
         severity: Error,
         seen: "{driver}: {reason}",
-        why: "A quota, an admission webhook or a terminating namespace rejects the object. Running drivers stay as they are; VDO retries with increasing delays.",
-        remedy: ["Fix the cause named in the response: raise the quota, let the webhook admit VDO's objects, or wait until the namespace is deleted"],
+        why: "The cluster does not accept an object that VDO applies. Running drivers stay as they are; VDO retries with increasing delays.",
+        remedy: ["{step}"],
     }
     DRIVER_UNASKED = "VDO-1910" {
         title: "A driver runs that the VDOConfig does not request",
@@ -69,7 +69,7 @@ catalogue! {
         why: "Nodes or volumes may need the driver, so VDO does not uninstall it because a section is missing. VDO observes it, but neither repairs nor upgrades it.",
         remedy: [
             "To keep it, add spec.{section} to VDOConfig {config} again",
-            "To remove it: kubectl patch vdoconfig --namespace {namespace} {config} --type merge --patch '{patch}'",
+            "To remove it: kubectl patch vdoconfig --namespace {namespace} {config} --type merge --patch {patch}",
         ],
     }
     RECORD_DOUBTFUL = "VDO-1911" {
@@ -78,8 +78,8 @@ catalogue! {
         seen: "{driver}: {reason}",
         why: "The record lists the objects that VDO manages, the last healthy release, and the driver's names and identity. Without it VDO would have to guess, so it changes nothing; the driver keeps running.",
         remedy: [
-            "kubectl get configmap --namespace {namespace} {record} -o yaml   shows its content; restore it from a backup if you have one",
-            "If you cannot restore it: kubectl delete configmap --namespace {namespace} {record}   makes VDO re-create it from the running driver",
+            "{step}",
+            "{otherwise}",
         ],
     }
     ACCOUNT_OF_PREDECESSOR = "VDO-1912" {

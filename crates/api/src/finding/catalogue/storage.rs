@@ -29,7 +29,8 @@ catalogue! {
         why: "The driver cannot create volumes of this class: the datastore specified in the storage class is not accessible to all nodes. The URL must match exactly, including the slash at its end.",
         remedy: [
             "govc datastore.info -json | grep url   lists the URLs",
-            "A StorageClass is immutable, so re-create it: kubectl get storageclass {class} -o yaml > class.yaml, kubectl delete storageclass {class}, correct datastoreurl, kubectl create -f class.yaml",
+            "kubectl get storageclass {class} -o yaml > class.yaml   a StorageClass is immutable, so re-create it; existing volumes are not affected",
+            "Correct datastoreurl in class.yaml, then run kubectl delete storageclass {class}   and kubectl create -f class.yaml",
         ],
     }
     CLASS_DATASTORE_UNREACHABLE = "VDO-1504" {
@@ -61,7 +62,10 @@ catalogue! {
         severity: Error,
         seen: "{class}: it sets {parameters}",
         why: "The driver rejects every volume of this class: invalid parameters. It supports storagepolicyname, datastoreurl and csi.storage.k8s.io/fstype.",
-        remedy: ["kubectl get storageclass {class} -o yaml > class.yaml, kubectl delete storageclass {class}, remove {parameters}, kubectl create -f class.yaml; existing volumes are not affected"],
+        remedy: [
+            "kubectl get storageclass {class} -o yaml > class.yaml   a StorageClass is immutable, so re-create it; existing volumes are not affected",
+            "Remove {parameters} from class.yaml, then run kubectl delete storageclass {class}   and kubectl create -f class.yaml",
+        ],
     }
     DATASTORE_DOWN = "VDO-1508" {
         title: "A datastore for volumes is unavailable",
@@ -163,7 +167,8 @@ catalogue! {
         why: "Only one VM at a time can hold the disk: The operation is not allowed in the current state. Often the VM of a deleted node, a copy or a backup proxy still holds it.",
         remedy: [
             "Make sure that {vm} no longer uses the disk",
-            "govc device.ls -vm {vm}   then govc device.remove -vm {vm} -keep disk-...   keeps the file; never omit -keep",
+            "govc device.ls -vm {vm}   shows the name of the disk",
+            "If it still holds the disk: govc device.remove -vm {vm} -keep disk-...   keeps the file; never omit -keep",
         ],
     }
     DETACH_STUCK = "VDO-1519" {
@@ -173,7 +178,7 @@ catalogue! {
         why: "The driver asks CNS about a volume that is not registered and fails every time. The replacement pod waits.",
         remedy: [
             "govc device.ls -vm {vm} | grep {handle}   must show nothing, which proves that the disk is not attached",
-            "kubectl patch volumeattachment {attachment} --type merge --patch '{patch}'   removes the attachment",
+            "kubectl patch volumeattachment {attachment} --type merge --patch {patch}   removes the attachment",
         ],
     }
     ATTACH_FAILS = "VDO-1520" {
@@ -216,11 +221,11 @@ catalogue! {
     DISKS_ORPHANED = "VDO-1524" {
         title: "A datastore has disks that no volume refers to",
         severity: Warning,
-        seen: "{datastore}: {count} disks, for example {names}",
+        seen: "{path}: {count} disks, for example {names}",
         why: "These disks use space and count towards the limit of 10,000. They remain when the creation of a volume times out, or when you delete a PersistentVolume with the policy Retain: some may hold data that you want.",
         remedy: [
-            "govc disk.ls -l -ds {datastore}   lists all disks; vdoctl doctor --only VDO-1524 --each   names all orphaned ones",
-            "govc disk.rm -ds {datastore} ID   deletes one, with its data",
+            "govc disk.ls -l -ds {path}   lists the disks with their ids; vdoctl doctor --only VDO-1524 --each names all orphaned ones",
+            "For each disk that nobody needs: govc disk.rm -ds {path} ID   deletes it with its data",
         ],
     }
     CNS_NEARLY_FULL = "VDO-1525" {

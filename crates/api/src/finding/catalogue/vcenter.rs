@@ -9,7 +9,7 @@ catalogue! {
         why: "Until the vCenter answers, the drivers cannot create, attach or detach volumes and cannot initialise nodes. Attached volumes stay attached; VDO changes nothing in the meantime.",
         remedy: [
             "kubectl get vspherecloudconfig --all-namespaces   check that {address} is the right address in {config}",
-            "From a control plane node: curl -vk https://{address}/sdk   shows whether DNS, routing and firewall (TCP 443) allow the connection",
+            "curl -vk https://{authority}/sdk   on a control plane node: shows whether DNS, routing and firewall (TCP 443) allow the connection",
         ],
     }
     CERTIFICATE_DISTRUSTED = "VDO-1302" {
@@ -18,8 +18,8 @@ catalogue! {
         seen: "{address}: {reason}; its thumbprint is {thumbprint}",
         why: "Either the certificate was renewed, or somebody intercepts the connection. VDO does not log in until you trust the certificate.",
         remedy: [
-            "Compare the thumbprint on the vCenter's console: openssl x509 -in /etc/vmware-vpx/ssl/rui.crt -noout -fingerprint -sha256",
-            "If it is the same: set spec.thumbprint of {config} to it, or better, set spec.caBundle to the certificates from https://{address}/certs/download.zip",
+            "openssl x509 -in /etc/vmware-vpx/ssl/rui.crt -noout -fingerprint -sha256   on the vCenter's console: compare it with the thumbprint above",
+            "If it is the same: set spec.thumbprint of {config} to it, or better, set spec.caBundle to the certificates from https://{authority}/certs/download.zip",
         ],
     }
     CERTIFICATE_EXPIRING = "VDO-1303" {
@@ -45,9 +45,9 @@ catalogue! {
         seen: "{address} rejects {user}: {reason}",
         why: "A restarted driver cannot log in. After a few attempts vCenter locks the account for all its users.",
         remedy: [
-            "GOVC_URL={address} GOVC_USERNAME={user} GOVC_PASSWORD=... govc about   shows whether the password in the Secret {secret} is right",
+            "govc about   with GOVC_URL={address}, GOVC_USERNAME={user} and the password of the Secret {secret} in GOVC_PASSWORD: shows whether vCenter accepts them",
             "kubectl edit secret --namespace {secretnamespace} {secretname}   VDO tests a new password against vCenter before a driver gets it",
-            "If the Secret was right and you corrected the account in vCenter: kubectl annotate --overwrite secret --namespace {secretnamespace} {secretname} tried-again=yes   VDO retries a rejected login only when its Secret changes",
+            "If the Secret was right and you corrected the account in vCenter: kubectl annotate --overwrite secret --namespace {secretnamespace} {secretname} tried-again=\"$(date +%s)\"   VDO retries a rejected login only when its Secret changes",
         ],
     }
     ACCOUNT_LOCKED = "VDO-1306" {
@@ -83,8 +83,8 @@ catalogue! {
         seen: "{address}: its clock is {skew}",
         why: "Certificates appear expired or not yet valid, vCenter rejects tokens, and you cannot correlate events of the cluster and vCenter.",
         remedy: [
-            "https://{address}:5480, Time: use the same NTP servers as the nodes",
-            "On the nodes: chronyc sources   or timedatectl",
+            "https://{console}:5480, Time: use the same NTP servers as the nodes",
+            "chronyc sources   on the nodes; or timedatectl",
         ],
     }
     VCENTER_TOO_OLD = "VDO-1310" {
@@ -122,8 +122,8 @@ catalogue! {
         seen: "{address}: {unit}, the service for {purpose}, reports: {reason}",
         why: "Without this service, the drivers cannot create, attach or place volumes. They need vsan-health even without vSAN.",
         remedy: [
-            "https://{address}:5480, Services: start {unit}",
-            "Or on the vCenter's console: service-control --start {unit}   service-control --status {unit}",
+            "https://{console}:5480, Services: start {unit}",
+            "Or on the vCenter's console: service-control --start {unit}",
         ],
     }
     DATASTORE_OF_TWO_VCENTERS = "VDO-1314" {

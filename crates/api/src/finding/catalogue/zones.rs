@@ -9,7 +9,8 @@ catalogue! {
         why: "With zones configured, the cloud provider does not initialise a node, and the storage driver does not register it, before the node has its tags.",
         remedy: [
             "govc tags.category.create -t Datacenter -t ClusterComputeResource -t HostSystem {category}",
-            "govc tags.create -c {category} NAME   for each zone, then govc tags.attach -c {category} NAME PATH   on its datacenter, cluster or host",
+            "govc tags.create -c {category} NAME   for each zone",
+            "govc tags.attach -c {category} NAME PATH   for each zone, on its datacenter, cluster or host",
             "If you do not need zones: remove cloudProvider.topology and storageProvider.topologyCategories from the VDOConfig",
         ],
     }
@@ -43,8 +44,8 @@ catalogue! {
         seen: "{node}: its label {label} is {labelled}, but its host {host} is in {actual}",
         why: "The drivers write the labels once and never update them. Kubernetes still places pods and volumes for the old zone, whose volumes the new host may not reach.",
         remedy: [
-            "Move it back: govc vm.migrate -host {place} {vm}   and keep it there with a VM/Host rule",
-            "Or let it join again: kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   then kubectl delete node {node}   and restart the kubelet",
+            "govc vm.migrate -host {place} {vm}   moves it back; keep it there with a VM/Host rule",
+            "Or let it join again: drain it, run kubectl delete node {node}   and restart the kubelet",
         ],
     }
     ZONE_LABELS_DISAGREE = "VDO-1706" {

@@ -1,6 +1,9 @@
 //! The cloud provider chooses the address that the kubelet uses.
 
-use std::net::IpAddr;
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use crate::{
     checks::prelude::*,
@@ -49,7 +52,7 @@ fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink
                 .with("wanted", wanted)
                 .with("picked", picked)
                 .with("reason", reason)
-                .with("subnet", subnet_of(wanted)),
+                .with("step", step(view, cloud)),
         );
     }
 }
@@ -108,13 +111,59 @@ fn contains(cidr: &str, address: &str) -> bool {
     four == also_four && (length == 0 || base & mask == address & mask)
 }
 
-fn subnet_of(address: &str) -> String {
-    let mut parts: Vec<&str> = address.split('.').collect();
-    if parts.len() == 4 {
-        parts[3] = "0";
-        return format!("{}/24", parts.join("."));
+/// In larger clusters VDO proposes no subnets: it would compare every node for every node.
+const MOST_NODES: usize = 200;
+
+/// The setting that makes the cloud provider choose the kubelet's address on every node, if there is one.
+fn step(view: &FactsView<'_>, cloud: &WantedCloud) -> String {
+    match subnets(view, cloud) {
+        Some(subnets) => format!(
+            "Set the networks to use: cloudProvider.nodes.internalSubnets: [{}]",
+            subnets.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+        None => "Name the networks of the kubelets' addresses in cloudProvider.nodes.internalSubnets: the setting \
+                 counts for all nodes, so it must contain the address of every kubelet and no other address of a \
+                 node"
+            .to_owned(),
     }
-    format!("{address}/128")
+}
+
+/// Subnets in which the cloud provider finds the kubelet's address on every node.
+fn subnets(view: &FactsView<'_>, cloud: &WantedCloud) -> Option<BTreeSet<String>> {
+    let nodes: Vec<&Node> = view.nodes().take(MOST_NODES + 1).collect();
+    if nodes.len() > MOST_NODES {
+        return None;
+    }
+    let nodes: Option<Vec<(FoundVm<'_>, &str)>> = nodes
+        .into_iter()
+        .filter(|node| !node.is_foreign())
+        .map(|node| Some((view.only_vm(node)?, node.provided_ip.as_deref()?)))
+        .collect();
+    let nodes = nodes?;
+    let found: Option<BTreeSet<String>> =
+        nodes.iter().map(|(_, wanted)| subnet_of(wanted)).collect();
+    let found = found?;
+    let internal_subnets = found.iter().cloned().collect();
+    let cloud = WantedCloud { internal_subnets, internal_network: None, ..cloud.clone() };
+    let fits = |(vm, wanted): &(FoundVm<'_>, &str)| {
+        let usable = usable(&vm.vm.nics, &cloud);
+        pick(&usable, &cloud).is_some_and(|(picked, _)| picked == *wanted)
+    };
+    nodes.iter().all(fits).then_some(found)
+}
+
+/// The network of an address: /24 or /64.
+fn subnet_of(address: &str) -> Option<String> {
+    match address.parse().ok()? {
+        IpAddr::V4(v4) => {
+            let network = u32::from(v4) & 0xffff_ff00;
+            Some(format!("{}/24", Ipv4Addr::from(network)))
+        }
+        IpAddr::V6(v6) => {
+            let network = u128::from(v6) & !u128::from(u64::MAX);
+            Some(format!("{}/64", Ipv6Addr::from(network)))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +190,25 @@ mod tests {
         facts.wanted.cloud.as_mut().unwrap().internal_subnets = vec!["10.0.99.0/24".into()];
         let codes = codes_of(&CHECK, &facts);
         assert!(codes.contains(&"VDO-1218"), "it must be in the subnet all the same: {codes:?}");
+    }
+
+    #[test]
+    fn a_subnet_is_proposed_only_if_it_fits_every_node() {
+        let step = |facts: Facts| {
+            let all = crate::Examination::run(facts).report().all();
+            let finding = all.into_iter().find(|finding| finding.code == "VDO-1218").unwrap();
+            finding.remedy[0].clone()
+        };
+        let mut facts = healthy();
+        facts.vm("worker-1").nics.insert(0, nic("192.168.99.1"));
+        let proposed = step(facts.clone());
+        assert!(proposed.contains("internalSubnets: [10."), "{proposed}");
+        // Another node has a second address in the subnet, before the kubelet's.
+        let address = facts.node("worker-2").provided_ip.clone().unwrap();
+        let (network, _) = address.rsplit_once('.').unwrap();
+        facts.vm("worker-2").nics.insert(0, nic(&format!("{network}.250")));
+        let proposed = step(facts);
+        assert!(!proposed.contains('['), "{proposed}");
     }
 
     #[test]

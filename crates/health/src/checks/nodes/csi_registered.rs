@@ -1,5 +1,7 @@
 //! The storage driver is registered on the node, with the node's VM.
 
+use api::finding::quoted;
+
 use crate::{checks::prelude::*, index};
 
 pub(super) const CHECK: Check = Check {
@@ -32,7 +34,40 @@ fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     }
     if let Some(reason) = stale(view, node, &entry.node_id) {
         let hit = Hit::for_node(codes::CSI_NODE_STALE, node).driver("CSI");
-        sink.raise(hit.with("id", &entry.node_id).with("reason", reason));
+        let [step, otherwise] = steps(view, node, &driver.namespace);
+        sink.raise(
+            hit.with("id", &entry.node_id)
+                .with("reason", reason)
+                .with("step", step)
+                .with("otherwise", otherwise),
+        );
+    }
+}
+
+/// A node whose VM exists registers again; only a node without a VM is deleted.
+fn steps(view: &FactsView<'_>, node: &Node, namespace: &str) -> [String; 2] {
+    let name = quoted(&node.name);
+    match view.node_vm(node) {
+        NodeVm::One(_) => [
+            format!("kubectl delete csinode {name}"),
+            format!(
+                "kubectl delete pod --namespace {namespace} --selector app=vsphere-csi-node --field-selector \
+                 spec.nodeName={name}   the new pod registers the node under its VM; volumes stay mounted"
+            ),
+        ],
+        NodeVm::Absent => [
+            format!(
+                "govc vm.info -vm.uuid {}   with an administrator's account: must show no VM",
+                quoted(&node.system_uuid)
+            ),
+            format!("If the VM was deleted: kubectl delete node {name}"),
+        ],
+        NodeVm::Several(_) | NodeVm::Unclear { .. } => [
+            format!(
+                "Find out whether the VM of {name} exists: see the other findings about this node"
+            ),
+            String::new(),
+        ],
     }
 }
 
@@ -73,6 +108,23 @@ mod tests {
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1222"]);
         facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
         assert_eq!(codes_of(&CHECK, &facts), [""; 0], "absence is not proven");
+    }
+
+    #[test]
+    fn a_node_whose_vm_exists_is_not_to_be_deleted() {
+        let fix = |facts: Facts| {
+            let all = crate::Examination::run(facts).report().all();
+            let finding = all.into_iter().find(|finding| finding.code == "VDO-1222").unwrap();
+            finding.remedy.join("\n")
+        };
+        let mut facts = healthy();
+        facts.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap().node_id = "gone".into();
+        let steps = fix(facts.clone());
+        assert!(steps.contains("kubectl delete csinode worker-1"), "{steps}");
+        assert!(!steps.contains("delete node"), "{steps}");
+        facts.inventory().vms.retain(|_, vm| vm.name != "worker-1");
+        let steps = fix(facts);
+        assert!(steps.contains("# If the VM was deleted: kubectl delete node worker-1"), "{steps}");
     }
 
     #[test]

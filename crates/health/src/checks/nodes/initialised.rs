@@ -36,11 +36,15 @@ fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
         };
         let hit = Hit::for_node(codes::NODE_UNINITIALIZED, node).with("age", span(age));
         let namespace = driver.map_or("kube-system", |driver| driver.namespace.as_str());
+        let workload = driver.and_then(|driver| driver.workloads.first()).map_or_else(
+            || "daemonset/vsphere-cloud-controller-manager".to_owned(),
+            |workload| format!("{}/{}", workload.kind.to_lowercase(), workload.name),
+        );
         sink.raise(
             hit.driver("CPI")
                 .shared("state", state)
                 .shared("namespace", namespace)
-                .shared("selector", "name=vsphere-cloud-controller-manager"),
+                .shared("workload", workload),
         );
     } else if node.provider_id.is_none() && driver.is_some() {
         sink.raise(Hit::for_node(codes::KUBELET_NOT_EXTERNAL, node));
@@ -59,6 +63,20 @@ mod tests {
             |facts| facts.node("worker-1").taints = vec![Node::UNINITIALIZED.into()],
             |facts| facts.cluster.drivers.cloud = Known::unknown("VDO cannot read DaemonSets"),
         );
+    }
+
+    #[test]
+    fn the_commands_name_the_workload_that_runs() {
+        let mut facts = healthy();
+        facts.node("worker-1").taints = vec![Node::UNINITIALIZED.into()];
+        let driver = facts.cloud_driver();
+        driver.namespace = "cpi".into();
+        driver.workloads[0].kind = "Deployment".into();
+        driver.workloads[0].name = "my-cloud-controller".into();
+        let all = crate::Examination::run(facts).report().all();
+        let finding = all.iter().find(|finding| finding.code == "VDO-1216").unwrap();
+        let command = "kubectl logs --namespace cpi deployment/my-cloud-controller --tail 200 | grep worker-1";
+        assert!(finding.remedy.iter().any(|step| step.starts_with(command)), "{finding:#?}");
     }
 
     #[test]

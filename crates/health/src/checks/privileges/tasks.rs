@@ -15,7 +15,8 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let question = format!(
             "whether {} has the privilege to watch tasks in {}",
-            vcenter.account(), vcenter.address
+            vcenter.account(),
+            vcenter.address
         );
         if let Some(false) = sink.need_from_vcenter(&vcenter.tasks, vcenter, &question) {
             sink.raise(

@@ -48,15 +48,12 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
             by_datastore.entry(datastore).or_default().push(disk);
         }
         for (datastore, disks) in by_datastore {
-            let hit = Hit::new(
-                codes::DISKS_ORPHANED,
-                Subject::vsphere("Datastore", datastore, datastore),
-            );
+            let known = view.datastores().find(|(_, _, known)| known.url == datastore);
+            let path = known.map_or(datastore, |(_, _, known)| known.path.as_str());
+            let hit = Hit::new(codes::DISKS_ORPHANED, Subject::vsphere("Datastore", path, path));
             let count = disks.len();
             sink.raise(
-                hit.with("datastore", datastore)
-                    .with("count", count)
-                    .with("names", first_names(disks)),
+                hit.with("path", path).with("count", count).with("names", first_names(disks)),
             );
         }
     }

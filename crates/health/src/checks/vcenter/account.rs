@@ -33,7 +33,8 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
             let severity = if storage { Severity::Blocker } else { Severity::Warning };
             sink.raise(hit(codes::ACCOUNT_UNQUALIFIED).severity(severity));
         }
-        let question = format!("whether {} accepts the login of {}", vcenter.address, vcenter.account());
+        let question =
+            format!("whether {} accepts the login of {}", vcenter.address, vcenter.account());
         match sink.need_from_vcenter(&vcenter.login, vcenter, &question) {
             Some(Login::Refused { reason }) => {
                 sink.raise(hit(codes::LOGIN_REFUSED).with("reason", reason));

@@ -155,10 +155,13 @@ fn put<'a>(
                 (id.clone(), CnsVolume { vcenter: name.to_owned(), ..volume.clone() })
             }));
         });
-        let unknown = only_in_cns.orphans.iter().filter_map(|id| audit.disks.get(id));
-        let unknown: Vec<&Disk> = unknown.collect();
-        orphans.disks.extend(unknown.iter().map(|d| (d.name.clone(), d.datastore.clone())));
-        foreign_volumes.extend(unknown.iter().filter_map(|disk| disk.used_by.as_deref()));
+        let unknown = only_in_cns.orphans.iter().filter_map(|id| audit.disks.get_key_value(id));
+        let unknown: Vec<(&String, &Disk)> = unknown.collect();
+        let named = |(id, disk): &(&String, &Disk)| {
+            (format!("{} ({id})", disk.name), disk.datastore.clone())
+        };
+        orphans.disks.extend(unknown.iter().map(named));
+        foreign_volumes.extend(unknown.iter().filter_map(|(_, disk)| disk.used_by.as_deref()));
         add(&mut snapshots, &only_in_cns.snapshots, |all, more| all.extend(more.clone()));
         add(&mut totals, &audit.total, |all, total| {
             all.insert(name.to_owned(), *total);

@@ -3,7 +3,7 @@
 use super::*;
 use health::facts::Conflict;
 
-use crate::facts::{ApplyFailure, PullSecret};
+use crate::facts::{ApplyFailure, PullSecret, RefusalCause};
 
 #[test]
 fn every_object_is_recorded_before_it_is_applied() {
@@ -287,7 +287,7 @@ fn an_object_that_the_api_server_rejects_is_reported() {
     world.step();
     let text = "the API server refused ServiceAccount x: quota".to_owned();
     for firm in [false, true] {
-        let refusal = ApplyFailure { text: text.clone(), firm };
+        let refusal = ApplyFailure { text: text.clone(), firm, cause: RefusalCause::Quota };
         world.facts.refused.insert(Driver::Cpi, refusal);
         let steps = world.driver(Driver::Cpi).steps;
         let shown = |message: &String| message.contains("quota");

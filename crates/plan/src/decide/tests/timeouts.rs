@@ -350,7 +350,9 @@ fn one_more_pod_that_does_not_run_is_held_against_an_upgrade() {
 /// The API server rejects StorageClasses, and nothing else.
 fn refuse_classes(world: &mut World) {
     let text = "StorageClass fast: forbidden".into();
-    world.facts.refused.insert(Driver::Csi, crate::facts::ApplyFailure { text, firm: true });
+    let refusal =
+        crate::facts::ApplyFailure { text, firm: true, cause: crate::facts::RefusalCause::Other };
+    world.facts.refused.insert(Driver::Csi, refusal);
 }
 
 /// Carries out the plan, except for the classes.

@@ -54,6 +54,6 @@ fn a_requested_release_with_a_known_bug_is_not_installed_and_the_finding_has_the
     let plan = world.plan();
     let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1113");
     let finding = finding.unwrap_or_else(|| panic!("{:#?}", plan.findings));
-    assert_eq!(finding.remedy, ["Take 3.7.3"]);
+    assert_eq!(finding.remedy, ["# Take 3.7.3"]);
     assert_eq!(world.record(Driver::Csi).version, before);
 }
