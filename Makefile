@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static images push test-images test test-fast test-nodes flaky lint generate generate-check proto graph bench health-seconds soak fuzz sandbox screens peers peers-before peers-status prerequisites clean
+.PHONY: help build static images push test-images test test-fast test-nodes flaky lint generate generate-check proto graph bench health-seconds soak e2e-storage fuzz sandbox screens peers peers-before peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ health-seconds: prerequisites peers ## Measure how soon VDO reports faults on a 
 
 soak: prerequisites peers ## Run the long seeded campaigns
 	VDO_SEEDS=$(or $(SEEDS),1000) $(CARGO) test --profile soak --workspace --test '*campaign*' -- --nocapture
+	@scripts/e2e-storage
+
+e2e-storage: prerequisites peers ## Run Kubernetes' own storage tests on real nodes; FOCUS=subPath runs some of them
+	@scripts/e2e-storage "$(FOCUS)"
 
 fuzz: ## Fuzz the decoders of vCenter responses (needs nightly Rust and cargo-fuzz); ARGS=csi: the storage driver
 	@scripts/fuzz $(ARGS)

@@ -5,7 +5,7 @@ mod arguments;
 mod kubeconfig;
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -22,6 +22,7 @@ use crate::{
     install_tls_provider,
     ports::Port,
     process::Process,
+    tunnel::NodeTunnel,
     workdir::Workdir,
 };
 
@@ -43,6 +44,7 @@ pub struct ControlPlane {
     admin: Identity,
     ports: Vec<Port>,
     options: ControlPlaneBuilder,
+    tunnel: Option<NodeTunnel>,
     /// How long each program took to become ready.
     took: Vec<(&'static str, Duration)>,
     workdir: Workdir,
@@ -53,6 +55,7 @@ pub struct ControlPlane {
 pub struct ControlPlaneBuilder {
     controllers: bool,
     audit: bool,
+    real_nodes: bool,
     kubernetes: Option<&'static str>,
 }
 
@@ -69,6 +72,13 @@ impl ControlPlaneBuilder {
     #[must_use]
     pub fn with_audit(mut self) -> Self {
         self.audit = true;
+        self
+    }
+
+    /// The API server reaches kubelets of [`RealNode`](crate::RealNode)s: logs and exec work. It reaches no webhook then.
+    #[must_use]
+    pub fn with_real_nodes(mut self) -> Self {
+        self.real_nodes = true;
         self
     }
 
@@ -104,6 +114,10 @@ impl ControlPlaneBuilder {
         etcd.ready(TIMEOUT, async || TcpStream::connect(etcd_address).await.map(drop)).await?;
         let took = vec![("etcd", began.elapsed())];
         let kubernetes = Mutex::new(self.kubernetes);
+        let tunnel = self.real_nodes.then(|| NodeTunnel::start(&workdir)).transpose()?;
+        if let Some(tunnel) = &tunnel {
+            arguments::write_node_files(&authority, &workdir, tunnel.socket())?;
+        }
         let mut plane = ControlPlane {
             kubernetes,
             scheduler: None,
@@ -114,6 +128,7 @@ impl ControlPlaneBuilder {
             admin,
             ports,
             options: self,
+            tunnel,
             took,
             workdir,
         };
@@ -180,6 +195,14 @@ impl ControlPlane {
         let certificate = self.authority.certificate();
         let config = kubeconfig::render(&User::admin(), address, &certificate, &identity);
         Ok(serde_json::to_vec_pretty(&config).expect("a kubeconfig is plain data"))
+    }
+
+    /// Lets the API server reach a node, if it was started [for real nodes](ControlPlaneBuilder::with_real_nodes).
+    /// `process` runs in the node's network namespace.
+    pub(crate) fn add_node(&self, address: IpAddr, process: u32) {
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.add(address, process);
+        }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -297,8 +320,9 @@ impl ControlPlane {
     }
 
     fn api_server_arguments(&self, port: u16) -> Vec<String> {
-        let ControlPlaneBuilder { controllers, audit, .. } = self.options;
-        arguments::api_server(&self.workdir, port, self.ports[0].number, controllers, audit)
+        let ControlPlaneBuilder { controllers, audit, real_nodes, .. } = self.options;
+        let etcd = self.ports[0].number;
+        arguments::api_server(&self.workdir, port, etcd, controllers, audit, real_nodes)
     }
 
     async fn until_ready(&self, process: &Process, address: SocketAddr) -> Result<(), Error> {

@@ -50,6 +50,7 @@ mod process;
 mod random;
 mod real_node;
 mod registry;
+mod tunnel;
 mod vcenter;
 mod workdir;
 mod working_set;

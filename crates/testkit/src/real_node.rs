@@ -17,9 +17,7 @@ mod files;
 mod processes;
 
 use std::{
-    fs::File,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener},
-    os::fd::AsFd as _,
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -43,6 +41,7 @@ use crate::{
     error::{Error, FilesSnafu, RealNodeSnafu, SpawnSnafu, must},
     process::Process,
     registry::Registry,
+    tunnel::in_network_of,
     workdir::Workdir,
 };
 
@@ -146,6 +145,7 @@ impl RealNodeBuilder {
             RealNode { name: name.clone(), address, init, inner, cgroup, relays, workdir };
         node.relay(SocketAddr::from((API_SERVICE, 443)), plane.address())?;
         node.relay(SocketAddr::from((OUTSIDE, REGISTRY_PORT)), registry.address())?;
+        plane.add_node(address, inner);
         node.until_ready(plane).await?;
         if self.control_plane {
             node.join_control_plane(plane).await?;
@@ -243,19 +243,12 @@ impl RealNode {
         Ok(())
     }
 
-    /// A socket belongs to the network namespace of the thread that made it, for good.
     fn listen(&self, address: SocketAddr) -> Result<TcpListener, Error> {
-        let path = PathBuf::from(format!("/proc/{}/ns/net", self.inner));
-        let bind = move || -> std::io::Result<StdListener> {
-            let namespace = File::open(path)?;
-            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
-            rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)?;
+        let bound = in_network_of(self.inner, move || {
             let listener = StdListener::bind(address)?;
             listener.set_nonblocking(true)?;
             Ok(listener)
-        };
-        // The thread ends afterwards: no other code ever runs in that namespace.
-        let bound = std::thread::spawn(bind).join().expect("binding a socket does not panic");
+        });
         let path = PathBuf::from(address.to_string());
         bound.and_then(TcpListener::from_std).context(FilesSnafu { path })
     }

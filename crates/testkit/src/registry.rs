@@ -136,10 +136,21 @@ impl Registry {
             "tar",
             &tar.arg("pause").output().context(SpawnSnafu { program: "tar", path: "tar" })?,
         )?;
-        let (target, layer) = (format!("{}/pause:1", self.address()), layer.display().to_string());
+        self.push_layer(&layer, "pause:1", &["--entrypoint", "/pause"])
+    }
+
+    /// Pushes an image of one layer, an archive, as `name:tag`. `options` are those of `crane mutate`.
+    pub fn push_layer(&self, layer: &Path, name: &str, options: &[&str]) -> Result<(), Error> {
+        let (target, layer) = (format!("{}/{name}", self.address()), layer.display().to_string());
         crane(&["append", "--insecure", "--oci-empty-base", "-f", &layer, "-t", &target])?;
-        let entry = ["--set-platform", PLATFORM, "--entrypoint", "/pause", "-t", &target];
-        crane(&[&["mutate", "--insecure", &target], &entry[..]].concat()).map(drop)
+        let platform = ["--set-platform", PLATFORM, "-t", &target];
+        crane(&[&["mutate", "--insecure", &target], &platform[..], options].concat()).map(drop)
+    }
+
+    /// Gives an image that was pushed as `name:tag` another tag, or another name.
+    pub fn copy(&self, from: &str, to: &str) -> Result<(), Error> {
+        let name = |name: &str| format!("{}/{name}", self.address());
+        crane(&["copy", "--insecure", &name(from), &name(to)]).map(drop)
     }
 }
 

@@ -139,7 +139,7 @@ fn read(root: &Path, path: &Path) -> Page {
 impl Page {
     /// Whether `make generate` or a bench writes it.
     pub(crate) fn is_generated(&self) -> bool {
-        ["docs/findings/", "docs/reference/", "docs/health-benchmark.md"]
+        ["docs/findings/", "docs/reference/", "docs/health-benchmark.md", "docs/storage-tests.md"]
             .iter()
             .any(|start| self.path.starts_with(start))
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rcgen::KeyPair;
+use serde_json::json;
 use snafu::ResultExt;
 
 use crate::{
@@ -46,6 +47,7 @@ pub(super) fn api_server(
     etcd_port: u16,
     controllers: bool,
     audit: bool,
+    nodes: bool,
 ) -> Vec<String> {
     let file = |name: &str| workdir.path().join(name);
     let mut arguments = vec![
@@ -74,7 +76,30 @@ pub(super) fn api_server(
         arguments.push(flag_path("--audit-policy-file", &file("audit-policy.json")));
         arguments.push(flag_path("--audit-log-path", &file(&format!("audit-{port}.log"))));
     }
+    if nodes {
+        arguments.push(flag_path("--egress-selector-config-file", &file("egress.json")));
+        arguments.push(flag_path("--kubelet-client-certificate", &file("kubelet-client.crt")));
+        arguments.push(flag_path("--kubelet-client-key", &file("kubelet-client.key")));
+    }
     arguments
+}
+
+/// What the API server needs for connections to real kubelets: its own certificate, and the proxy on `socket`.
+pub(super) fn write_node_files(
+    authority: &Authority,
+    workdir: &Workdir,
+    socket: &Path,
+) -> Result<(), Error> {
+    let client = authority.client("kube-apiserver-kubelet-client", "system:masters")?;
+    workdir.write("kubelet-client.crt", &client.certificate)?;
+    workdir.write("kubelet-client.key", &client.key)?;
+    let egress = json!({
+        "apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
+        "egressSelections": [{"name": "cluster", "connection": {
+            "proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": socket}},
+        }}],
+    });
+    workdir.write("egress.json", egress.to_string()).map(drop)
 }
 
 pub(super) fn controller_manager(workdir: &Workdir, kubeconfig: &Path, port: u16) -> Vec<String> {

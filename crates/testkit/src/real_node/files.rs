@@ -9,6 +9,7 @@ use crate::{
     control_plane::ControlPlane,
     error::{Error, FilesSnafu},
     peers::locate,
+    registry::Registry,
     workdir::Workdir,
 };
 
@@ -20,7 +21,7 @@ pub(super) fn write_files(
     cgroup: &str,
 ) -> Result<(), Error> {
     let folder = workdir.path();
-    for part in ["bin", "dev", "mirrors/registry.test"] {
+    for part in ["bin", "dev"] {
         let path = folder.join(part);
         std::fs::create_dir_all(&path).context(FilesSnafu { path })?;
     }
@@ -42,12 +43,17 @@ pub(super) fn write_files(
         .write("kubeconfig", plane.node_kubeconfig(name, SocketAddr::from((API_SERVICE, 443)))?)?;
     workdir.write("ca.crt", plane.ca_pem())?;
     let host = format!("http://{OUTSIDE}:{REGISTRY_PORT}");
-    workdir.write(
-        "mirrors/registry.test/hosts.toml",
-        format!(
-            "server = \"{host}\"\n[host.\"{host}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
-        ),
-    )?;
+    // The second one is that of the images of Kubernetes' own tests.
+    for mirrored in [Registry::HOST, "registry.k8s.io"] {
+        let path = folder.join("mirrors").join(mirrored);
+        std::fs::create_dir_all(&path).context(FilesSnafu { path })?;
+        workdir.write(
+            &format!("mirrors/{mirrored}/hosts.toml"),
+            format!(
+                "server = \"{host}\"\n[host.\"{host}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
+            ),
+        )?;
+    }
     workdir.write(
         "containerd.toml",
         format!(

@@ -23,6 +23,8 @@ use tokio::time::{Instant, sleep};
 pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
 /// How long vdoctl waits, in seconds. Other tests keep the computer busy.
 const TIMEOUT: &str = "400";
+/// The tag category of zones.
+pub(crate) const ZONES: &str = "k8s-zone";
 /// The pods of our cloud controller.
 const CLOUD_CONTROLLER: &str = "name=vsphere-cloud-controller-manager";
 
@@ -40,16 +42,28 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// The first node belongs to the control plane.
     pub(crate) async fn with_nodes(count: u8) -> Self {
-        let vms: Vec<Vm> = (1..=3)
-            .map(|number| Vm {
-                nics: vec![Nic::with_address(&format!("10.77.0.{}/24", 10 + number))],
-                ..Vm::named(&format!("node-{number}"))
-            })
-            .collect();
+        Self::start(count, vms(), Inventory::small()).await
+    }
+
+    /// Each node is in a zone of its own, `zone-a` and so on. One datastore serves all of them.
+    pub(crate) async fn with_nodes_in_two_zones() -> Self {
+        let mut inventory = Inventory::small().category(
+            ZONES,
+            &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
+        );
+        inventory.datacenters[0].datastores.retain(|datastore| datastore.name == "shared");
+        let mut vms = vms();
+        for (vm, cluster) in vms.iter_mut().zip(["cluster-a", "cluster-b"]) {
+            cluster.clone_into(&mut vm.cluster);
+        }
+        Self::start(2, vms, inventory).await
+    }
+
+    async fn start(count: u8, vms: Vec<Vm>, inventory: Inventory) -> Self {
         let listen = SocketAddr::new(RealNode::outside(), 0).to_string();
-        let vcenter = Vcenter::builder(Inventory::small().vms(vms.clone()));
+        let vcenter = Vcenter::builder(inventory.vms(vms.clone()));
         let vcenter = vcenter.listen(&listen).start().await;
-        let plane = ControlPlane::builder().with_controllers().start().await;
+        let plane = ControlPlane::builder().with_controllers().with_real_nodes().start().await;
         let registry = Registry::start().await;
         let workdir = Workdir::new("install").unwrap();
         let disks = Disks::start();
@@ -234,6 +248,14 @@ impl Cluster {
         };
         self.operators().await.into_iter().map(commit).collect()
     }
+}
+
+fn vms() -> Vec<Vm> {
+    let vm = |number: u8| Vm {
+        nics: vec![Nic::with_address(&format!("10.77.0.{}/24", 10 + number))],
+        ..Vm::named(&format!("node-{number}"))
+    };
+    (1..=3).map(vm).collect()
 }
 
 pub(crate) fn cloud_provider() -> Value {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   cluster   a control plane, a registry, a vCenter with disks, nodes; vdoctl
+//!   kubernetes_suite   Kubernetes' own storage tests
 //!   storage   volumes of our storage driver in pods
 //! ```
 #![allow(
@@ -13,6 +14,7 @@
 )]
 
 mod cluster;
+mod kubernetes_suite;
 mod storage;
 
 use std::time::Duration;

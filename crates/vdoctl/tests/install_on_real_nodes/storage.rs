@@ -4,7 +4,7 @@
 
 mod access;
 mod block;
-mod copies;
+pub(crate) mod copies;
 mod moving;
 mod restarts;
 mod stateful_set;

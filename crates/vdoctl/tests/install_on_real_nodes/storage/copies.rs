@@ -84,7 +84,7 @@ fn sync(path: &Path) {
 }
 
 /// The kinds of snapshots, and their controller. It runs outside of the cluster, because its image cannot be pulled.
-pub(super) async fn start_snapshot_controller(cluster: &Cluster) -> (Process, Workdir) {
+pub(crate) async fn start_snapshot_controller(cluster: &Cluster) -> (Process, Workdir) {
     let kinds = Api::<CustomResourceDefinition>::all(cluster.plane.client());
     for (kind, scope) in [
         ("VolumeSnapshot", "Namespaced"),

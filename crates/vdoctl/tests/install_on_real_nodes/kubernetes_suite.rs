@@ -1,0 +1,133 @@
+//! Kubernetes' own e2e tests for storage drivers (`e2e.test --storage.testdriver`), with our driver on two real nodes.
+//!
+//! ```text
+//!   definition   what our driver can do, in the words of the suite
+//!   images       the images that the suite's pods run
+//!   run          the suite's portions, as processes
+//!   report       the outcome of each spec
+//!   page         docs/storage-tests.md
+//! ```
+//!
+//! `make test` runs a sample that a seed selects (`VDO_E2E_SEED`), `make e2e-storage` runs all. `VDO_E2E_FOCUS` runs the
+//! specs whose names match a regular expression.
+
+mod definition;
+mod images;
+mod page;
+mod report;
+mod run;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use testkit::{SeededRandom, Workdir};
+
+use crate::{
+    cluster::{Cluster, ZONES, cloud_provider},
+    storage::copies::start_snapshot_controller,
+};
+use report::{Outcome, Outcomes};
+use run::Portion;
+
+/// Specs that take less than half a minute, for different parts of the driver.
+const QUICK: [&str; 10] = [
+    r"Dynamic PV \(default fs\)\] volumes should store data",
+    r"Dynamic PV \(block volmode\)\] volumes should store data",
+    r"Dynamic PV \(xfs\)\] \[Slow\] volumes should store data",
+    r"Dynamic PV \(default fs\)\] subPath should support existing single file",
+    r"Dynamic PV \(default fs\)\] provisioning should provision storage with mount options",
+    r"Dynamic PV \(block volmode\)\] volumeMode should not mount / map unused volumes in a pod",
+    r"Generic Ephemeral-volume \(default fs\) \(late-binding\)\] ephemeral should create read/write",
+    r"Dynamic PV \(default fs\)\] fsgroupchangepolicy \(OnRootMismatch\).*, new pod fsgroup applied",
+    r"Dynamic PV \(default fs\)\] capacity provides storage capacity information",
+    r"Dynamic PV \(filesystem volmode\)\] volumeLimits should verify that all csinodes have volume limits",
+];
+/// How many of them `make test` runs.
+const SAMPLE: usize = 5;
+/// Two nodes keep up with this many specs at a time.
+const AT_A_TIME: usize = 4;
+
+#[tokio::test]
+#[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
+async fn kubernetes_own_storage_tests_pass() {
+    let focus = std::env::var("VDO_E2E_FOCUS").ok();
+    let all = std::env::var("VDO_E2E").is_ok_and(|value| value == "all");
+    let portions = match focus {
+        Some(focus) => vec![Portion::focused("focus", &focus)],
+        None if all => run::all_portions(),
+        None => sample(),
+    };
+    let cluster = start().await;
+    let workdir = Workdir::new("kubernetes-suite").unwrap();
+    definition::write(&workdir);
+    images::push(&cluster.registry, &workdir);
+    let snapshot_controller = start_snapshot_controller(&cluster).await;
+    let (serial, parallel): (Vec<_>, Vec<_>) = portions.into_iter().partition(Portion::is_serial);
+    let mut outcomes = Outcomes::new();
+    run::run(&cluster, &workdir, parallel, AT_A_TIME, &mut outcomes).await;
+    run::run(&cluster, &workdir, serial, 1, &mut outcomes).await;
+    drop(snapshot_controller);
+
+    let counts = counts(&outcomes);
+    println!("{counts:?}");
+    let failed: Vec<String> = outcomes
+        .iter()
+        .filter_map(|(spec, outcome)| match outcome {
+            Outcome::Failed { message, .. } => Some(format!("{spec}\n{message}")),
+            _ => None,
+        })
+        .collect();
+    if all && failed.is_empty() {
+        page::write(&outcomes);
+    }
+    assert!(failed.is_empty(), "{} specs failed:\n{}", failed.len(), failed.join("\n\n"));
+    assert!(counts.contains_key("passed"), "no spec ran: {counts:?}");
+}
+
+fn sample() -> Vec<Portion> {
+    let seed = std::env::var("VDO_E2E_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    println!("VDO_E2E_SEED={seed}");
+    let mut random = SeededRandom::new(seed);
+    let mut left = QUICK.to_vec();
+    let mut chosen = Vec::new();
+    while chosen.len() < SAMPLE {
+        let number = random.below(left.len() as u64);
+        chosen.push(left.swap_remove(usize::try_from(number).unwrap()));
+    }
+    // Two at a time: each waits most of its time.
+    let half = chosen.split_off(SAMPLE / 2);
+    [("sample-1", chosen), ("sample-2", half)]
+        .into_iter()
+        .map(|(name, specs)| Portion::focused(name, &specs.join("|")))
+        .collect()
+}
+
+/// A cluster with our drivers, whose nodes take any pod.
+async fn start() -> Cluster {
+    let cluster = Cluster::with_nodes_in_two_zones().await;
+    cluster.registry.push_own("vdo-csi");
+    let storage = json!({
+        "vsphereCloudConfig": "vcenter", "implementation": "Rust", "topologyCategories": [ZONES],
+        // One spec attaches as many volumes as a node can have.
+        "maxVolumesPerNode": definition::VOLUMES_PER_NODE,
+    });
+    let drivers = json!({"cloudProvider": cloud_provider(), "storageProvider": storage});
+    cluster.install_with(drivers).await;
+    let nodes = Api::<Node>::all(cluster.plane.client());
+    let untainted = Patch::Merge(json!({"spec": {"taints": null}}));
+    nodes.patch("node-1", &PatchParams::default(), &untainted).await.unwrap();
+    cluster
+}
+
+fn counts(outcomes: &Outcomes) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for outcome in outcomes.values() {
+        *counts.entry(outcome.name()).or_default() += 1;
+    }
+    counts
+}

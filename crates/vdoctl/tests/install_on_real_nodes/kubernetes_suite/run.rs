@@ -1,0 +1,145 @@
+//! The portions of the suite, several at a time, each as a process of `e2e.test`.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, stream};
+use testkit::{Workdir, peer, spawn_tied_to_us};
+use tokio::{task::spawn_blocking, time::Instant};
+
+use super::report::{self, Outcome, Outcomes};
+use crate::cluster::Cluster;
+
+/// The suite's names of its parts. `other` runs everything else, so that a part that comes with a new release runs too.
+const PARTS: [&str; 11] = [
+    "subPath",
+    "multiVolume",
+    "provisioning",
+    "volumes",
+    "ephemeral",
+    "snapshottable",
+    "volume-expand",
+    "fsgroupchangepolicy",
+    "volume-modify",
+    "volumeIO",
+    "volumeMode",
+];
+/// The kernel of a test computer grows a mounted ext4 only for a process with CAP_SYS_RESOURCE, which containers of
+/// test computers often lack. The specs that grow the default file system grow XFS.
+const GROWING: &str = r"volume-expand|should support expansion of pvcs created for ephemeral pvcs";
+/// The specs of zones.
+const ZONES: &str = r"\] (topology|capacity) ";
+/// These have the computer for themselves.
+const SERIAL: &str = r"\[Serial\]|\[Disruptive\]";
+const WINDOWS: &str = r"\[Feature:Windows\]";
+
+#[derive(Clone, Debug)]
+pub(super) struct Portion {
+    name: String,
+    focus: String,
+    skip: Vec<String>,
+    definition: &'static str,
+    serial: bool,
+}
+
+impl Portion {
+    pub(super) fn focused(name: &str, focus: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            focus: format!("External.Storage.*({focus})"),
+            skip: vec![WINDOWS.to_owned()],
+            definition: "default",
+            serial: false,
+        }
+    }
+
+    pub(super) fn is_serial(&self) -> bool {
+        self.serial
+    }
+}
+
+/// Every spec of the suite is in one portion.
+pub(super) fn all_portions() -> Vec<Portion> {
+    let part = |name: &str| format!(r"\] (\[[^]]*\] )*{name} ");
+    let mut portions: Vec<Portion> = PARTS
+        .iter()
+        .map(|name| {
+            let mut portion = Portion::focused(name, &part(name));
+            portion.skip.extend([SERIAL.to_owned(), GROWING.to_owned()]);
+            portion
+        })
+        .filter(|portion| portion.name != "volume-expand")
+        .collect();
+    let mut other = Portion::focused("other", "");
+    other.skip.extend(PARTS.map(|name| part(name)));
+    other.skip.extend([SERIAL, GROWING, ZONES].map(str::to_owned));
+    let mut growing = Portion::focused("growing", GROWING);
+    growing.definition = "xfs";
+    growing.skip.push(SERIAL.to_owned());
+    let mut zones = Portion::focused("zones", ZONES);
+    zones.definition = "zones";
+    let mut serial = Portion::focused("serial", SERIAL);
+    serial.serial = true;
+    portions.extend([other, growing, zones, serial]);
+    portions
+}
+
+/// Runs the portions and adds the outcomes of their specs.
+pub(super) async fn run(
+    cluster: &Cluster,
+    workdir: &Workdir,
+    portions: Vec<Portion>,
+    at_a_time: usize,
+    outcomes: &mut Outcomes,
+) {
+    let runs = portions.iter().map(|portion| run_one(cluster, workdir, portion));
+    let ended: Vec<Outcomes> = stream::iter(runs).buffer_unordered(at_a_time).collect().await;
+    outcomes.extend(ended.into_iter().flatten());
+}
+
+async fn run_one(cluster: &Cluster, workdir: &Workdir, portion: &Portion) -> Outcomes {
+    let began = Instant::now();
+    let Portion { name, focus, skip, definition, .. } = portion;
+    let path = |suffix: &str| workdir.path().join(format!("{name}{suffix}"));
+    let (report, log) = (path(".json"), path(".log"));
+    let flag = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
+    let mut command = Command::new(peer("e2e.test"));
+    command
+        .arg(flag("kubeconfig", cluster.plane.kubeconfig()))
+        .arg(flag("kubectl-path", peer("kubectl")))
+        .arg(flag("storage.testdriver", workdir.path().join(format!("driver-{definition}.json"))))
+        .arg(flag("ginkgo.json-report", report.clone()))
+        .arg(format!("--ginkgo.focus={focus}"))
+        .arg(format!("--ginkgo.skip={}", skip.join("|")))
+        .args(["--provider=skeleton", "--num-nodes=2", "--minStartupPods=0"])
+        .args(["--dump-logs-on-failure=false", "--ginkgo.timeout=3h", "--ginkgo.seed=1"])
+        .args(["--ginkgo.v", "--ginkgo.no-color"])
+        .current_dir(workdir.path())
+        .stdin(Stdio::null())
+        .stdout(std::fs::File::create(&log).unwrap())
+        .stderr(Stdio::null());
+    // The connections of the nodes go through this process: it must not block.
+    let ended =
+        spawn_blocking(move || spawn_tied_to_us(command).and_then(|mut child| child.wait()));
+    let ended = ended.await.unwrap().unwrap();
+    assert!(report.exists(), "{name}: {ended}, {}", last_lines(&log));
+    let outcomes = report::read(&report);
+    for (spec, outcome) in &outcomes {
+        match outcome {
+            Outcome::Passed { took } => println!("passed {:4} s  {spec}", took.as_secs()),
+            Outcome::Failed { took, .. } => println!("FAILED {:4} s  {spec}", took.as_secs()),
+            Outcome::DoesNotApply { .. } => {}
+        }
+    }
+    println!("{name}: {ended} after {:?}", Duration::from_secs(began.elapsed().as_secs()));
+    outcomes
+}
+
+fn last_lines(path: &std::path::Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
