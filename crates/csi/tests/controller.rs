@@ -384,9 +384,13 @@ async fn volumes_are_placed_in_the_zone_of_the_request() {
         ..create_request(name, GIB)
     };
     let volume = stage.create_with(in_zone("pvc-b", zone("zone-b"))).await.unwrap();
-    assert!(volume.accessible_topology.contains(&zone("zone-b")), "{volume:?}");
-    let truth = stage.volumes().await;
-    eprintln!("{:?}", truth[0].datastore_url);
+    assert_eq!(volume.accessible_topology, [zone("zone-b")]);
+    // Its datastore reaches both zones, but the request allows one.
+    let mut allowed = in_zone("pvc-a", zone("zone-a"));
+    allowed.parameters =
+        [("datastoreurl".to_owned(), "ds:///vmfs/volumes/shared/".to_owned())].into();
+    let volume = stage.create_with(allowed).await.unwrap();
+    assert_eq!(volume.accessible_topology, [zone("zone-a")]);
     let nowhere = stage.create_with(in_zone("pvc-c", zone("zone-c"))).await.unwrap_err();
     assert_eq!(nowhere.code(), Code::ResourceExhausted);
     assert!(nowhere.message().contains("k8s-zone=zone-c"), "{nowhere}");

@@ -25,14 +25,16 @@ use super::{
     create_plan::plan,
     create_request::{Source, WantedVolume},
     failure::{self, CnsError},
-    locate, size,
+    locate,
+    placement::is_within,
+    size,
 };
 use crate::{
     proto::csi::{
         CreateVolumeRequest, CreateVolumeResponse, Topology, Volume, VolumeContentSource,
     },
     records::{Operation, OperationState, PlannedVolume},
-    site::Site,
+    site::{Segments, Site},
     vcenters::{Connection, KnownVolume},
 };
 
@@ -60,7 +62,8 @@ pub(super) async fn create(
         make(driver, &wanted, is_repeated, planned).await?
     };
     let source = request.volume_content_source.clone();
-    Ok(CreateVolumeResponse { volume: Some(described(driver, &connection, &volume, source)) })
+    let volume = described(driver, &connection, &volume, source, &wanted.terms);
+    Ok(CreateVolumeResponse { volume: Some(volume) })
 }
 
 /// The volume that an earlier call created, or is about to create.
@@ -389,12 +392,14 @@ async fn give_up(
     }
 }
 
-/// The volume as a caller knows it.
+/// The volume as a caller knows it. It is for the segments in `terms`, even if its datastore reaches more: a StorageClass
+/// with `allowedTopologies` keeps pods in these zones. Without terms, all segments of its datastore count.
 pub(super) fn described(
     driver: &Driver,
     connection: &Connection,
     volume: &KnownVolume,
     content_source: Option<VolumeContentSource>,
+    terms: &[Segments],
 ) -> Volume {
     let settings = driver.settings();
     let accessible_topology = if settings.categories.is_empty() {
@@ -403,7 +408,11 @@ pub(super) fn described(
         let (tags, nodes) = (connection.tags(), driver.nodes.get());
         let site = Site::new(connection, &tags, &settings.categories, &nodes);
         let datastore = site.datastore_at(&volume.datastore_url);
-        let segments = datastore.map(|d| site.segments_with(d)).unwrap_or_default();
+        let mut segments = datastore.map(|d| site.segments_with(d)).unwrap_or_default();
+        let is_requested = |segment: &Segments| terms.iter().any(|term| is_within(segment, term));
+        if segments.iter().any(is_requested) {
+            segments.retain(is_requested);
+        }
         segments.into_iter().map(|s| Topology { segments: s.into_iter().collect() }).collect()
     };
     Volume {

@@ -104,7 +104,7 @@ fn place_in(
     need: &Need<'_>,
     compatible: Option<&HashSet<MoRef>>,
 ) -> Result<Vec<MoRef>, PlacementError> {
-    let matches = |own: &Segments| term.iter().all(|(key, value)| own.get(key) == Some(value));
+    let matches = |own: &Segments| is_within(own, term);
     let scope = if term.is_empty() { String::new() } else { format!(" of {}", show(term)) };
     let of_segment = site.hosts.iter().filter(|host| matches(&host.segments));
     let hosts: Vec<_> =
@@ -167,6 +167,11 @@ fn prefer(mut suitable: Vec<&SiteDatastore>, term: &Segments) -> Vec<MoRef> {
     }
     suitable.sort_by_key(|datastore| std::cmp::Reverse(datastore.free));
     suitable.into_iter().map(|datastore| datastore.reference.clone()).collect()
+}
+
+/// Whether segments are among those that a term requests.
+pub(super) fn is_within(segments: &Segments, term: &Segments) -> bool {
+    term.iter().all(|(key, value)| segments.get(key) == Some(value))
 }
 
 pub(super) fn show(segments: &Segments) -> String {

@@ -93,7 +93,7 @@ async fn settle(driver: &Driver, name: &str) -> Result<Option<Volume>, Unfinishe
     };
     let in_cns = locate::in_cns(&connection, &volume.id).await.context(RecoverSnafu { name })?;
     require_own(name, connection.cluster_id(), in_cns.as_ref())?;
-    Ok(Some(create::described(driver, &connection, &volume, None)))
+    Ok(Some(create::described(driver, &connection, &volume, None, &[])))
 }
 
 /// The source of a clone cannot be deleted while it has the temporary snapshot.
