@@ -39,21 +39,13 @@ impl Network {
         running: Option<&Deployment>,
         cluster: &Cluster,
     ) -> Outcome<Self> {
-        match (choice, running) {
-            (Some(HostNetwork::Always), _) => Ok(Self::Host),
-            (Some(HostNetwork::Never), _) => Ok(Self::Pod),
-            (None, Some(running)) if install::uses_host_network(running) => Ok(Self::Host),
-            (None, Some(_)) => Ok(Self::Pod),
-            (None | Some(HostNetwork::Auto), _) => {
-                let nodes = Api::<Node>::all(cluster.client.clone());
-                let nodes = match nodes.list(&ListParams::default()).await {
-                    // The host network works whatever the nodes are.
-                    Err(error) if is_forbidden(&error) => Vec::new(),
-                    nodes => nodes.doing("reading the nodes")?.items,
-                };
-                Ok(if nodes.iter().any(has_pod_network) { Self::Pod } else { Self::Host })
-            }
-        }
+        let is_host = match (choice, running) {
+            (Some(HostNetwork::Always), _) => true,
+            (Some(HostNetwork::Never), _) => false,
+            (None, Some(running)) => install::uses_host_network(running),
+            (None | Some(HostNetwork::Auto), _) => !any_pod_network(cluster).await?,
+        };
+        Ok(if is_host { Self::Host } else { Self::Pod })
     }
 
     pub(super) fn apply(self, objects: &mut [Object]) {
@@ -69,6 +61,15 @@ impl std::fmt::Display for Network {
             Self::Host => "host network",
             Self::Pod => "pod network",
         })
+    }
+}
+
+/// Whether a node has a pod network. Nobody knows if the user cannot read nodes: the host network works anyway.
+async fn any_pod_network(cluster: &Cluster) -> Outcome<bool> {
+    let nodes = Api::<Node>::all(cluster.client.clone());
+    match nodes.list(&ListParams::default()).await {
+        Err(error) if is_forbidden(&error) => Ok(false),
+        nodes => Ok(nodes.doing("reading the nodes")?.items.iter().any(has_pod_network)),
     }
 }
 
