@@ -234,6 +234,8 @@ fn config_secret(
     let Some(name) = name.filter(|_| crate::allowed_namespaces::has(namespace)) else {
         return Known::Known(None);
     };
+    // An adopted cloud controller keeps its namespace; VDO's Secret for it is always in `kube-system`.
+    let namespace = if which == Which::Cpi { names::KUBE_SYSTEM } else { namespace };
     map(&site.secrets, |all| {
         let there = all.contains_key(&format!("{namespace}/{name}"));
         Some((name, there))
