@@ -22,7 +22,10 @@ pub(crate) async fn answering(status: u16, body: &serde_json::Value) -> (Client,
     tasks.spawn("API server", async move {
         while let Ok((mut connection, _)) = listener.accept().await {
             let mut request = [0; 4096];
-            connection.read(&mut request).await.unwrap();
+            // The requests of the tests arrive in one piece.
+            if connection.read(&mut request).await.unwrap() == 0 {
+                continue;
+            }
             connection.write_all(answer.as_bytes()).await.unwrap();
         }
     });

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use kube::{
-    Client,
+    Api, Client,
     api::{DynamicObject, Patch, PatchParams},
 };
 use plan::{ObjectId, names};
@@ -32,13 +32,11 @@ pub(super) async fn restart(
 ) -> Result<bool, Error> {
     let api = api_of(client, id)?;
     let live = api.get(&id.name).await.context(ApplySnafu { object: id.clone() })?;
-    let mut ours = match last_applied(&live) {
-        Some(ours) => ours,
-        // VDO adopted the workload and has not applied it yet: VDO owns nothing but this annotation.
-        None if !is_labelled(live.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())) => {
-            json!({})
+    let Some(mut ours) = last_applied(&live) else {
+        if is_labelled(live.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())) {
+            return NeverAppliedSnafu { object: id.clone() }.fail();
         }
-        None => return NeverAppliedSnafu { object: id.clone() }.fail(),
+        return restart_adopted(&api, id, &live, changed).await;
     };
     let template = &mut ours["spec"]["template"]["metadata"]["annotations"];
     if template[names::CREDENTIALS_CHANGED] == changed {
@@ -52,6 +50,29 @@ pub(super) async fn restart(
     pass_dead_nodes(&mut ours, unreachable.into());
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let written = api.patch(&id.name, &parameters, &Patch::Apply(&ours)).await;
+    let written = written.context(ApplySnafu { object: id.clone() })?;
+    snafu::ensure!(restarts(&written.data, changed), NotRestartedSnafu { object: id.clone() });
+    tracing::info!(object = %id, "restarts with the new password");
+    Ok(true)
+}
+
+/// Restarts the pods of a workload that VDO adopted and has not applied yet. This is a merge patch: after an
+/// apply, VDO would count as the author of the workload, and its first rollout would leave the fields of the
+/// former author in place.
+async fn restart_adopted(
+    api: &Api<DynamicObject>,
+    id: &ObjectId,
+    live: &DynamicObject,
+    changed: &str,
+) -> Result<bool, Error> {
+    if restarts(&live.data, changed) {
+        return Ok(false);
+    }
+    let annotations = json!({names::CREDENTIALS_CHANGED: changed});
+    let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
+    let parameters =
+        PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
+    let written = api.patch(&id.name, &parameters, &Patch::Merge(&patch)).await;
     let written = written.context(ApplySnafu { object: id.clone() })?;
     snafu::ensure!(restarts(&written.data, changed), NotRestartedSnafu { object: id.clone() });
     tracing::info!(object = %id, "restarts with the new password");

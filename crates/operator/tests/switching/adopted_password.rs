@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Node as KubeNode, Secret};
 use plan::{
     ObjectId,
     record::{Named, Names, Record},
@@ -105,8 +105,15 @@ async fn an_adopted_cloud_controller_restarts_with_a_new_password_in_its_own_sec
     let secret = secrets.get(LOGIN).await.unwrap();
     assert_eq!(secret.labels().len(), 1, "VDO does not claim the Secret: {:?}", secret.labels());
     assert_eq!(secret.data.unwrap().len(), 2);
-    let image = sets.get("vsphere-cpi").await.unwrap().spec.unwrap().template.spec.unwrap();
-    assert_eq!(image.containers.len(), 1, "the release is unchanged: {image:?}");
+
+    // VDO rolls out its own configuration as soon as it can, and nothing of the chart's is left in the pods.
+    let nodes = Api::<KubeNode>::all(testbed.client());
+    nodes.delete("dead", &DeleteParams::default()).await.unwrap();
+    testbed.ready(&operator, 120).await;
+    let set = sets.get("vsphere-cpi").await.unwrap();
+    let pods = set.spec.unwrap().template.spec.unwrap();
+    assert_eq!(pods.containers.len(), 1, "the chart's container is replaced: {pods:?}");
+    assert!(secrets.get_opt(LOGIN).await.unwrap().is_some(), "VDO does not prune the Secret");
     assert_eq!(testbed.deletions(), Vec::<String>::new());
     assert_eq!(testbed.denied_requests(), Vec::<String>::new());
 }

@@ -245,6 +245,8 @@ fn an_adopted_driver_gets_a_new_password_under_the_name_its_secret_has() {
     });
     (record.configuration, record.origin) = (None, None);
     world.facts.objects.retain(|id, _| id.name != names::CSI_SECRET);
+    // The operator has permission for the names on record.
+    world.facts.open_namespaces.clear();
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.rotate("vc", NEW);
     world.settle();
