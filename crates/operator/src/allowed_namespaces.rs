@@ -17,22 +17,6 @@ pub fn also(mut namespaces: BTreeSet<String>) {
     }
 }
 
-/// The namespaces in which an admin lets VDO adopt drivers with any object names. They are the namespaces on
-/// the command line, and can include the usual ones.
-static OPEN: OnceLock<BTreeSet<String>> = OnceLock::new();
-
-/// Lets VDO adopt drivers with any object names in these namespaces. Call it once, at the start.
-pub fn open(namespaces: BTreeSet<String>) {
-    if OPEN.set(namespaces).is_err() {
-        tracing::error!("the namespaces of adopted drivers are set twice");
-    }
-}
-
-/// The namespaces in which VDO can adopt drivers with any object names.
-pub fn opened() -> BTreeSet<String> {
-    OPEN.get().cloned().unwrap_or_default()
-}
-
 /// All namespaces that can contain objects of the drivers.
 pub fn all() -> impl Iterator<Item = &'static str> + Clone {
     let more = MORE.get().into_iter().flatten().map(String::as_str);

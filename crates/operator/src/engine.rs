@@ -1,6 +1,10 @@
 //! The control loop: observe, decide, act and report whenever something changes.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use catalog::Driver;
 use jiff::Timestamp;
@@ -225,6 +229,13 @@ impl Engine {
     #[must_use]
     pub fn under(self, mandate: Mandate) -> Self {
         Self { mandate, ..self }
+    }
+
+    /// Lets VDO adopt drivers with any object names in these namespaces, which can include the usual ones.
+    #[must_use]
+    pub fn adopting_in(mut self, namespaces: BTreeSet<String>) -> Self {
+        self.around.open_namespaces = namespaces;
+        self
     }
 
     /// Requests the API server's version on a new connection each time. A connection that stays open leads to

@@ -203,8 +203,8 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), ..ClusterOptions::default() };
     let client = kubernetes::client(&options, BUILD).await?;
     let given = arguments.driver_namespaces.iter().filter(|namespace| !namespace.is_empty());
-    let mut more_namespaces: BTreeSet<String> = given.cloned().collect();
-    allowed_namespaces::open(more_namespaces.clone());
+    let open_namespaces: BTreeSet<String> = given.cloned().collect();
+    let mut more_namespaces = open_namespaces.clone();
     // An adopted driver stays in its namespace, with or without the argument. If the operator cannot read the
     // records, it reports the missing permission below.
     let recorded = observe::recorded_namespaces(&client, &arguments.namespace).await;
@@ -238,6 +238,7 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let engine = Engine::start(client, namespace, timeouts, BUILD, operator_metrics).await?;
     let engine = engine.under(leader.mandate()).reconnecting(options, BUILD).probed(&probes);
     let engine = engine.failing_for(Duration::from_secs(arguments.failing_after));
+    let engine = engine.adopting_in(open_namespaces);
     let mut engine = Box::pin(engine.run(writing.clone(), probes.rounds));
     let ended = tokio::select! {
         ended = &mut engine => ended,

@@ -138,7 +138,7 @@ pub async fn observe(
         unusable_secrets,
         operator_namespace: around.namespace.clone(),
         allowed_namespaces: crate::allowed_namespaces::all().map(str::to_owned).collect(),
-        open_namespaces: crate::allowed_namespaces::opened(),
+        open_namespaces: around.open_namespaces.clone(),
         started: around.started,
         health: Health::default(),
     };

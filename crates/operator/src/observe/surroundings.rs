@@ -1,5 +1,7 @@
 //! Facts about the cluster and the operator's own process that hold for as long as the process runs.
 
+use std::collections::BTreeSet;
+
 use health::facts::Platform;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
@@ -22,6 +24,8 @@ pub struct Surroundings {
     /// The uid of `kube-system`.
     pub uid: String,
     pub timeouts: Timeouts,
+    /// The namespaces in which an admin lets VDO adopt drivers with any object names.
+    pub open_namespaces: BTreeSet<String>,
     /// The pod of this process, if it runs in one.
     pub pod: Option<String>,
     /// When the operator started to observe.
@@ -54,6 +58,7 @@ impl Surroundings {
     /// happened to answer.
     pub(crate) fn after(mut self, before: &Self, now: Timestamp) -> Self {
         self.started = before.started;
+        self.open_namespaces.clone_from(&before.open_namespaces);
         self.version = before.version.clone().answered(&self.version, now, self.timeouts.settled);
         if self.platform == Platform::Kubernetes {
             (self.platform, self.owns_drivers) = (before.platform, before.owns_drivers);
@@ -105,6 +110,7 @@ pub(crate) async fn surroundings(
         build: build.into(),
         uid: kube_system.metadata.uid.unwrap_or_default(),
         timeouts,
+        open_namespaces: BTreeSet::new(),
         pod: std::env::var("POD_NAME").ok(),
         started: Timestamp::now(),
     })
