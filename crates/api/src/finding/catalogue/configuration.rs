@@ -44,13 +44,6 @@ catalogue! {
         why: "The driver would exit at startup with this configuration, so VDO keeps the working one.",
         remedy: ["Correct {field} of {config}"],
     }
-    DRIVER_CONFIG_DOUBTFUL = "VDO-1007" {
-        title: "A driver would misunderstand this configuration",
-        severity: Warning,
-        seen: "{driver}: {problem}",
-        why: "The driver starts with it, but later fails or silently skips part of its work.",
-        remedy: ["Correct {field} of {config}"],
-    }
     TLS_UNVERIFIED = "VDO-1008" {
         title: "VDO does not verify the vCenter's certificate",
         severity: Warning,
