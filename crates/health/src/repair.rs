@@ -15,7 +15,7 @@ use crate::{
     check::{Anchor, Hit},
     checks::successor_image,
     examination::Examination,
-    facts::{Facts, Known, Platform},
+    facts::{Known, Platform},
     privileges,
     report::acknowledgement,
     view::FactsView,
@@ -220,18 +220,6 @@ fn value<'h>(hit: &'h Hit, name: &str) -> Option<&'h str> {
     values.find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
 }
 
-/// Whether the vCenter account lacks a privilege that the repair needs.
-pub(crate) fn is_denied(hit: &Hit, facts: &Facts) -> bool {
-    if hit.definition.code != codes::DISK_UUID_OFF.code {
-        return false;
-    }
-    let mut vcenters = hit.anchors.iter().filter(|(anchor, _)| *anchor == Anchor::Vcenter);
-    let vcenter = vcenters.next().and_then(|(_, name)| facts.vcenters.get(name));
-    let grants = vcenter.and_then(|vcenter| vcenter.grants.get());
-    let path = hit.subject.path.as_deref();
-    grants.zip(path).is_some_and(|(grants, path)| grants.cannot_set_disk_uuid.contains(path))
-}
-
 /// Why VDO cannot set `disk.EnableUUID` on a VM, if the account lacks a privilege for it.
 fn disk_uuid_denied(view: &FactsView<'_>, repair: &Repair) -> Option<String> {
     let Repair::SetDiskUuid { node, .. } = repair else { return None };
@@ -308,7 +296,7 @@ fn grant(hit: &Hit) -> Option<Repair> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{shortcuts::Shortcuts, testing::healthy};
+    use crate::{facts::Facts, shortcuts::Shortcuts, testing::healthy};
 
     fn proposals(facts: Facts, rules: &Remediation) -> Vec<Proposal> {
         propose(&Examination::run(facts), rules)

@@ -12,9 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     causes,
-    check::Hit,
+    check::{Anchor, Hit},
     facts::{Acknowledged, Facts},
-    repair,
 };
 
 /// The maximum number of findings in a status.
@@ -77,7 +76,7 @@ impl<'a> Report<'a> {
                 let fixable = false;
                 Group { hits, severity, cause, acknowledged, fixable }
             });
-            group.fixable |= hit.definition.fixable && !repair::is_denied(hit, facts);
+            group.fixable |= hit.definition.fixable && !is_denied(hit, facts);
             group.hits.push(hit);
         }
         let mut groups: Vec<Group<'a>> = groups.into_values().collect();
@@ -235,6 +234,18 @@ pub(crate) fn acknowledgement<'a>(hit: &Hit, facts: &'a Facts) -> Option<&'a Ack
             && accepted.object.as_ref().is_none_or(|name| *name == hit.subject.name)
             && accepted.until.is_none_or(|until| facts.now < until)
     })
+}
+
+/// Whether the vCenter account lacks a privilege that the repair needs.
+fn is_denied(hit: &Hit, facts: &Facts) -> bool {
+    if hit.definition.code != codes::DISK_UUID_OFF.code {
+        return false;
+    }
+    let mut vcenters = hit.anchors.iter().filter(|(anchor, _)| *anchor == Anchor::Vcenter);
+    let vcenter = vcenters.next().and_then(|(_, name)| facts.vcenters.get(name));
+    let grants = vcenter.and_then(|vcenter| vcenter.grants.get());
+    let path = hit.subject.path.as_deref();
+    grants.zip(path).is_some_and(|(grants, path)| grants.cannot_set_disk_uuid.contains(path))
 }
 
 /// Sets `since` of each finding: from the previous status if the finding was there, otherwise `now`.
