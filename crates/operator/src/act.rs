@@ -174,6 +174,8 @@ pub struct ActOutcome {
     pub due: Option<Instant>,
     /// Errors by driver. An error of one driver does not stop the other.
     pub failed: BTreeMap<Driver, Error>,
+    /// Objects that another manager had changed, and that manager.
+    pub restored: Vec<(ObjectId, String)>,
 }
 
 /// Executes the next step of each driver.
@@ -187,9 +189,10 @@ pub async fn act(
     let mut done = ActOutcome::default();
     for driver in &plan.drivers {
         match step(client, namespace, facts, driver, applied).await {
-            Ok(Stepped { something, due }) => {
+            Ok(Stepped { something, due, restored }) => {
                 done.something |= something;
                 done.due = done.due.into_iter().chain(due).min();
+                done.restored.extend(restored);
             }
             Err(error) => {
                 done.failed.insert(driver.driver, error);
@@ -209,6 +212,7 @@ pub async fn act(
 struct Stepped {
     something: bool,
     due: Option<Instant>,
+    restored: Vec<(ObjectId, String)>,
 }
 
 async fn step(
@@ -221,14 +225,16 @@ async fn step(
     let (next, failed) = match &driver.next {
         Next::Restart { workload, changed, unreachable, otherwise } => {
             match restart::restart(client, workload, changed, *unreachable).await {
-                Ok(something) => return Ok(Stepped { something, due: None }),
+                Ok(something) => {
+                    return Ok(Stepped { something, due: None, restored: Vec::new() });
+                }
                 // The rest of the plan may fix the cause, so it must not wait for the restart.
                 Err(error) => (&**otherwise, Some(error)),
             }
         }
         next => (next, None),
     };
-    let mut stepped = Stepped { something: true, due: None };
+    let mut stepped = Stepped { something: true, due: None, restored: Vec::new() };
     match next {
         Next::Nothing | Next::Wait | Next::Blocked | Next::Restart { .. } => {
             stepped.something = false;
@@ -245,7 +251,8 @@ async fn step(
                 let id = ObjectId::from_object(object);
                 if applied.may_apply(&id, object) {
                     let known = facts.objects.contains_key(&id);
-                    apply(client, object, known, applied).await?;
+                    let reverted = apply(client, object, known, applied).await?;
+                    stepped.restored.extend(reverted.map(|manager| (id, manager)));
                     stepped.something = true;
                 }
             }
@@ -315,21 +322,33 @@ pub fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Erro
     })
 }
 
+/// Returns the manager whose change it reverts.
 async fn apply(
     client: &Client,
     object: &Object,
     known: bool,
     applied: &Applied,
-) -> Result<(), Error> {
+) -> Result<Option<String>, Error> {
     let id = ObjectId::from_object(object);
     let api = api_of(client, &id)?;
+    let left_out = |id: ObjectId| {
+        tracing::warn!(object = %id, "this cluster has no such kind; it is left out");
+        applied.note(id, object, None, &ObjectMeta::default());
+        Ok(None)
+    };
     if !known {
-        let standing = shared::standing(&api, object).await;
-        match standing.context(ApplySnafu { object: id.clone() })? {
+        let standing = match shared::standing(&api, object).await {
+            // The API server answers with a plain text if it has no such kind.
+            Err(kube::Error::Api(status)) if status.code == 404 && is_unwatched(&id) => {
+                return left_out(id);
+            }
+            standing => standing.context(ApplySnafu { object: id.clone() })?,
+        };
+        match standing {
             shared::Standing::Open => {}
             shared::Standing::Settled => {
                 applied.note(id, object, None, &ObjectMeta::default());
-                return Ok(());
+                return Ok(None);
             }
             shared::Standing::Theirs(remedy) => return TheirsSnafu { object: id, remedy }.fail(),
         }
@@ -343,15 +362,12 @@ async fn apply(
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let written = match api.patch(&id.name, &parameters, &Patch::Apply(&object.0)).await {
         Err(kube::Error::Api(status)) if status.code == 404 && is_unwatched(&id) => {
-            tracing::warn!(object = %id, "this cluster has no such kind; it is left out");
-            applied.note(id, object, None, &ObjectMeta::default());
-            return Ok(());
+            return left_out(id);
         }
         written => written.context(ApplySnafu { object: id.clone() })?,
     };
     tracing::debug!(object = %id, "applied");
-    applied.note(id, object, before.map(|before| before.metadata), &written.metadata);
-    Ok(())
+    Ok(applied.note(id, object, before.map(|before| before.metadata), &written.metadata))
 }
 
 /// Deletes an object that VDO manages. Returns whether it is already gone.

@@ -123,14 +123,15 @@ impl Applied {
         self.all().contains_key(id)
     }
 
-    /// Notes the state in which an apply left an object. `before` is its state right before the apply.
+    /// Notes the state in which an apply left an object. `before` is its state right before the apply. Returns the
+    /// manager whose change the apply reverted.
     pub(crate) fn note(
         &self,
         id: ObjectId,
         object: &Object,
         before: Option<ObjectMeta>,
         after: &ObjectMeta,
-    ) {
+    ) -> Option<String> {
         let digest = digest(object);
         let mut all = self.all();
         let again = all.contains_key(&id);
@@ -147,11 +148,13 @@ impl Applied {
             // The desired state is the same as before, and still the apply changed something.
             same && before.resource_version != after.resource_version
         });
-        if let Some(manager) = rival.and_then(|before| rival_of(&before)) {
-            left.undone.push((Timestamp::now(), manager));
+        let manager = rival.and_then(|before| rival_of(&before));
+        if let Some(manager) = &manager {
+            left.undone.push((Timestamp::now(), manager.clone()));
         }
         left.mark = mark(after);
         left.digest = digest;
+        manager
     }
 
     /// Notes that an object is gone although a watch still shows it with this mark. The answer of the API

@@ -9,8 +9,8 @@ use std::{
 use catalog::Driver;
 use jiff::Timestamp;
 use kube::{
-    Client, ResourceExt,
-    runtime::events::{Recorder, Reporter},
+    Client, Resource as _, ResourceExt,
+    runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use plan::{
     decide,
@@ -417,6 +417,20 @@ impl Engine {
             self.remediator.remediate(client, &self.recorder, &facts, vcenters).await;
         }
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
+        for (object, manager) in &done.restored {
+            tracing::info!(%object, manager, "restored an object that another manager had changed");
+            let event = Event {
+                type_: EventType::Normal,
+                reason: "Restored".into(),
+                note: Some(format!(
+                    "VDO reverted a change of {manager} to {object}: it keeps the object as in its release"
+                )),
+                action: object.to_string().chars().take(128).collect(),
+                secondary: None,
+            };
+            // The object is restored even if the event cannot be published.
+            let _ = self.recorder.publish(&event, &facts.config.object_ref(&())).await;
+        }
         self.refused.clear();
         for (driver, error) in &done.failed {
             let holds = act::terminating::holds(client, error).await;

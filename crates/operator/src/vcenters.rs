@@ -29,6 +29,12 @@ use vsphere::{
 use self::pace::CnsAnswer;
 use crate::audit::{self, Audit, Question, Sights};
 
+/// The pause between two probes, the timeout of one, and how many in a row show that a vCenter hangs: it is
+/// noticed within 30 seconds. A probe needs no session and no login.
+const PROBE_AGAIN_AFTER: Duration = Duration::from_secs(12);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(7);
+const SILENT_PROBES: u32 = 2;
+
 /// The pause after an audit before changes lead to another one.
 const AUDIT_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// The first pause before VDO asks again, while something is wrong that only vCenter can report. The pause
@@ -466,6 +472,40 @@ async fn follow_inventory(
     tokio::select! {
         ended = watching => ended,
         () = audits(client, &inventory, reporter) => Ok(()),
+        () = answers(&inventory, reporter, &verified, client) => Ok(()),
+    }
+}
+
+/// Notices a vCenter that accepts connections and does not answer. The watch alone would wait for minutes.
+async fn answers(
+    inventory: &Inventory,
+    reporter: &ConnectionReporter,
+    verified: &VcenterState,
+    client: &Client,
+) {
+    let address = reporter.inputs.spec.vc_ip.0.as_str();
+    let mut silent = 0;
+    loop {
+        tokio::time::sleep(if silent == 0 { PROBE_AGAIN_AFTER } else { Duration::ZERO }).await;
+        if audit::answers(address, PROBE_TIMEOUT).await {
+            if silent >= SILENT_PROBES && matches!(inventory.status(), Status::Live) {
+                reporter.verified(verified.clone(), client, inventory);
+            }
+            silent = 0;
+            continue;
+        }
+        silent += 1;
+        if silent == SILENT_PROBES && reporter.is_verified() {
+            let error = vsphere::Error::Timeout {
+                address: address.to_owned(),
+                method: "a probe".to_owned(),
+                after: PROBE_TIMEOUT,
+            };
+            reporter.failed(&Arc::new(error), Some(inventory));
+        }
+        if silent >= SILENT_PROBES {
+            tokio::time::sleep(PROBE_TIMEOUT).await;
+        }
     }
 }
 
@@ -670,5 +710,32 @@ mod tests {
         // VDO never tried the other host.
         follow_one(&mut vcenters, inputs("b.example.com", "uid/3"));
         assert_eq!(accepted(&vcenters), (false, true));
+    }
+
+    /// A stopped process still accepts connections: the kernel does.
+    #[tokio::test]
+    async fn a_vcenter_that_never_answers_is_noticed_within_thirty_seconds() {
+        let vcenter = testkit::Vcenter::start(testkit::Inventory::with_vms(1)).await;
+        let mut inputs = inputs(&vcenter.address().to_string(), "uid/1");
+        inputs.spec.insecure = true;
+        inputs.credential.username = vcenter.user().into();
+        inputs.credential.password = vcenter.password().into();
+        let calls = Arc::new(vsphere::CallCounter::default());
+        let changed = Arc::new(watch::Sender::new(()));
+        let mut vcenters = Vcenters::new(BuildInfo::new("vdo"), changed, calls);
+        follow_one(&mut vcenters, inputs);
+        let becomes = async |what: &str, within: u64, is_verified: bool| {
+            testkit::eventually(what, within, async || {
+                let state = vcenters.known(NAME).unwrap().state;
+                let is = matches!(state, VcenterState::Verified { .. });
+                (is == is_verified).then_some(()).ok_or(format!("{state:?}"))
+            })
+            .await;
+        };
+        becomes("the vCenter is verified", 60, true).await;
+        vcenter.process().signal(rustix::process::Signal::STOP);
+        becomes("VDO notices that the vCenter hangs", 30, false).await;
+        vcenter.process().signal(rustix::process::Signal::CONT);
+        becomes("VDO notices that the vCenter answers", 60, true).await;
     }
 }

@@ -37,6 +37,24 @@ pub(super) async fn probe(address: &str) -> TlsProbe {
     }
 }
 
+/// Whether a vCenter answers at all, with any status.
+pub(crate) async fn answers(address: &str, within: Duration) -> bool {
+    let client = reqwest::Client::builder()
+        .danger_accept_invalid_certs(true)
+        .timeout(within)
+        .redirect(reqwest::redirect::Policy::none())
+        .build();
+    let url = format!("https://{}{PAGE}", address.trim_end_matches('/'));
+    match client {
+        Ok(client) => match client.get(url).send().await {
+            Ok(_) => true,
+            // The watch reports every other failure.
+            Err(error) => !error.is_timeout(),
+        },
+        Err(_) => true,
+    }
+}
+
 async fn inspect(address: &str) -> Result<TlsProbe, reqwest::Error> {
     // The probe accepts any certificate, because it only inspects it and sends no secret.
     let client = reqwest::Client::builder()
