@@ -195,7 +195,9 @@ fn choose(
     if guest.interfaces.is_empty() {
         return NoInterfaceSnafu.fail();
     }
-    selected.addresses.push(Address::new(AddressKind::Hostname, guest.host_name.as_str()));
+    if !is_placeholder(&guest.host_name) {
+        selected.addresses.push(Address::new(AddressKind::Hostname, guest.host_name.as_str()));
+    }
     check_networks_exist(guest, rules)?;
     let mut candidates = usable(guest, &mut selected.reasons);
     if candidates.is_empty() {
@@ -218,6 +220,11 @@ fn choose(
     let other = candidates.iter().filter(|c| !families.contains(&Family::of_address(c.address)));
     selected.reasons.extend(other.map(|c| reason(c, None, Verdict::OtherFamily)));
     Ok(())
+}
+
+/// Whether a guest reports the host name of a system without one. The node keeps the kubelet's host name then.
+fn is_placeholder(host_name: &str) -> bool {
+    host_name.split('.').next().is_some_and(|name| name.eq_ignore_ascii_case("localhost"))
 }
 
 /// If both networks are configured, one of them must exist.

@@ -260,6 +260,17 @@ fn interfaces_without_a_device_are_skipped() {
 }
 
 #[test]
+fn a_guest_without_a_name_of_its_own_does_not_name_the_node() {
+    for (name, expected) in [("localhost.localdomain", 0), ("localhost", 0), ("node-1", 1)] {
+        let guest = Guest { host_name: name.into(), ..guest(TWO) };
+        let (selected, failed) = select(&guest, &AddressRules::default(), V4, Preference::First);
+        assert_eq!(failed, None);
+        let names = selected.addresses.iter().filter(|a| a.kind == AddressKind::Hostname);
+        assert_eq!(names.count(), expected, "{name}");
+    }
+}
+
+#[test]
 fn a_guest_that_reports_nothing_has_no_address() {
     let silent = Guest { host_name: "a".into(), ..Guest::default() };
     assert_eq!(
