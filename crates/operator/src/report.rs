@@ -93,8 +93,14 @@ fn events(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<Ev
         .iter()
         .filter(|now| answer(before, &now.type_).as_ref() != Some(&now.status))
         .map(|now| {
-            let unknown = now.status == "Unknown";
-            let bad = !unknown && (now.type_ == api::condition::DEGRADED) == (now.status == "True");
+            let was = answer(before, &now.type_);
+            let bad = match now.type_.as_str() {
+                api::condition::DEGRADED => now.status == "True",
+                // Work in progress is no trouble, and neither is its end.
+                api::condition::PROGRESSING | api::condition::UPGRADEABLE => false,
+                // A condition that was never true is a start, not a loss.
+                _ => now.status == "False" && was.as_deref() == Some("True"),
+            };
             Event {
                 type_: if bad { EventType::Warning } else { EventType::Normal },
                 reason: now.reason.clone(),
@@ -155,4 +161,53 @@ fn shortened(mut text: String) -> String {
         text.push_str(" ...");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use api::condition::{self, Answer};
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    fn status(answers: &[(&str, Answer)]) -> api::VDOConfigStatus {
+        let mut status = api::VDOConfigStatus::default();
+        let now = Time(Timestamp::UNIX_EPOCH);
+        for (kind, answer) in answers {
+            let message = String::new();
+            condition::set(&mut status.conditions, kind, *answer, "Any", message, Some(1), &now);
+        }
+        status
+    }
+
+    fn warnings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<String> {
+        let all = events(before, after).into_iter();
+        all.filter(|event| event.type_ == EventType::Warning).map(|event| event.action).collect()
+    }
+
+    #[test]
+    fn a_flawless_installation_gives_no_warning() {
+        let nothing = api::VDOConfigStatus::default();
+        let kinds = [
+            condition::READY,
+            condition::UPGRADEABLE,
+            condition::CLOUD_PROVIDER_READY,
+            condition::STORAGE_READY,
+            condition::VCENTER_READY,
+            condition::NETWORK_READY,
+        ];
+        let begun: Vec<_> = kinds.iter().map(|kind| (*kind, Answer::False)).collect();
+        let working =
+            [(condition::DEGRADED, Answer::False), (condition::PROGRESSING, Answer::True)];
+        let begun = status(&[&begun[..], &working].concat());
+        let done: Vec<_> = kinds.iter().map(|kind| (*kind, Answer::True)).collect();
+        let rests = [(condition::DEGRADED, Answer::False), (condition::PROGRESSING, Answer::False)];
+        let done = status(&[&done[..], &rests].concat());
+        assert_eq!(warnings(&nothing, &begun), [""; 0]);
+        assert_eq!(warnings(&begun, &done), [""; 0]);
+        let lost =
+            status(&[(condition::READY, Answer::False), (condition::DEGRADED, Answer::True)]);
+        assert_eq!(warnings(&done, &lost), [condition::DEGRADED, condition::READY]);
+    }
 }

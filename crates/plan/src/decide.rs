@@ -75,6 +75,7 @@ pub fn decide(facts: &Facts) -> Plan {
     let mut notes = Notes::default();
     vcenters::report(facts, &mut notes);
     several_configs(facts, &mut notes);
+    unreadable_window(facts, &mut notes);
     catalog_trouble(facts, &mut notes);
     predecessor(facts, &mut notes);
     lookalikes(facts, &mut notes);
@@ -228,6 +229,17 @@ fn several_configs(facts: &Facts, notes: &mut Notes) {
             .about_all(rivals)
             .build(),
     );
+}
+
+/// A maintenance window that never opens.
+fn unreadable_window(facts: &Facts, notes: &mut Notes) {
+    let window = facts.config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.window.as_ref());
+    if let Some(problem) = window.and_then(window::problem) {
+        let (namespace, config) = own_name(facts);
+        let finding = codes::WINDOW_UNREADABLE.found().with("problem", problem);
+        let finding = finding.with("namespace", namespace).with("config", config);
+        notes.findings.push(finding.about(myself(facts)).build());
+    }
 }
 
 /// VDO refused a catalog. The previous one stays in use.

@@ -103,6 +103,13 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// The vCenters that the VDOConfig names. Nothing depends on the others.
+    pub fn referenced_vcenters(&self) -> impl Iterator<Item = (&String, &VcenterConnection)> {
+        let named: BTreeSet<&str> =
+            self.config.spec.vcenters().into_iter().map(|name| name.0.as_str()).collect();
+        self.vcenters.iter().filter(move |(name, _)| named.contains(name.as_str()))
+    }
+
     /// The grace period: VDO does not report a transient problem before it is over.
     pub fn grace(&self) -> SignedDuration {
         let most = self.grace.map(|seconds| SignedDuration::from_secs(seconds.into()));

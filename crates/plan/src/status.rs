@@ -49,10 +49,14 @@ pub fn status(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
         plan: Some(plan_status(&before, facts, plan)),
         cluster_id: facts.records.csi.cluster_id.clone().or_else(|| before.cluster_id.clone()),
     };
-    // A driver without a section in the spec has no condition.
+    // A driver without a section in the spec has no condition, and neither has a removed one.
     status.conditions.retain(|condition| match condition.type_.as_str() {
-        condition::CLOUD_PROVIDER_READY => driver_of(plan, Driver::Cpi).is_some(),
-        condition::STORAGE_READY => driver_of(plan, Driver::Csi).is_some(),
+        condition::CLOUD_PROVIDER_READY => {
+            driver_of(plan, Driver::Cpi).is_some_and(|driver| !is_removed(driver))
+        }
+        condition::STORAGE_READY => {
+            driver_of(plan, Driver::Csi).is_some_and(|driver| !is_removed(driver))
+        }
         _ => true,
     });
     health::date(&mut status.findings, &before.findings, facts.now);
@@ -66,6 +70,18 @@ fn driver_of(plan: &Plan, driver: Driver) -> Option<&DriverPlan> {
 
 fn is_done(driver: &DriverPlan) -> bool {
     driver.next == Next::Nothing
+}
+
+/// Whether the removal of a driver is complete.
+fn is_removed(driver: &DriverPlan) -> bool {
+    driver.mode == Mode::Removed && is_done(driver) && driver.installed.is_none()
+}
+
+/// Whether VDO leaves a driver as it is because of a problem, and the driver runs.
+fn runs_untouched(facts: &Facts, driver: &DriverPlan) -> bool {
+    driver.next == Next::Blocked
+        && facts.record(driver.driver).healthy
+        && driver_is_healthy(facts, driver)
 }
 
 fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
@@ -294,14 +310,17 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
     };
     let upgradeable = !progressing && !plan.drivers.iter().any(under_way);
     set(condition::UPGRADEABLE, upgradeable.into(), reason, message);
-    for driver in &plan.drivers {
-        let ready = is_done(driver) && driver_is_healthy(facts, driver) || may_pass(facts, driver);
+    for driver in plan.drivers.iter().filter(|driver| !is_removed(driver)) {
+        let ready = is_done(driver) && driver_is_healthy(facts, driver)
+            || runs_untouched(facts, driver)
+            || may_pass(facts, driver);
         let message = driver.at().and_then(|step| step.message.clone()).unwrap_or_default();
         let kind = condition_of(driver.driver);
         set(kind, ready.into(), if ready { "Healthy" } else { "Progressing" }, message);
     }
-    let unverified = facts.vcenters.iter();
-    let unverified = unverified.filter(|(_, v)| !matches!(v.state, VcenterState::Verified { .. }));
+    let unverified = facts
+        .referenced_vcenters()
+        .filter(|(_, v)| !matches!(v.state, VcenterState::Verified { .. }));
     let unverified: Vec<&str> = unverified.map(|(name, _)| name.as_str()).collect();
     let (reason, message) = match unverified.as_slice() {
         [] => ("Verified", String::new()),

@@ -111,7 +111,7 @@ impl CollectorSettings {
         let spec = &facts.config.spec;
         let platform = facts.cluster.platform;
         let in_use = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
-        let vcenters = facts.vcenters.iter();
+        let vcenters = facts.referenced_vcenters();
         Self {
             now: facts.now,
             namespace: facts.config.namespace().unwrap_or_default(),

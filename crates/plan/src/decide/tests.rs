@@ -9,6 +9,7 @@ mod non_vsphere_nodes;
 mod privileges;
 mod refusing;
 mod rendering;
+mod reporting;
 mod safety;
 mod switching;
 mod timeouts;

@@ -12,7 +12,7 @@ use crate::{
 
 pub(super) fn report(facts: &Facts, notes: &mut Notes) {
     let namespace = facts.config.metadata.namespace.as_deref();
-    for (name, vcenter) in &facts.vcenters {
+    for (name, vcenter) in facts.referenced_vcenters() {
         let VcenterState::Failed { message, .. } = &vcenter.state else { continue };
         let mut finding = codes::VCENTER_NOT_VERIFIED
             .found()

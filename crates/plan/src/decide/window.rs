@@ -32,6 +32,19 @@ pub(super) fn state(window: &UpgradeWindow, now: Timestamp) -> WindowState {
     next.map_or(WindowState::Unreadable, WindowState::Until)
 }
 
+/// Why VDO cannot read the window.
+pub(super) fn problem(window: &UpgradeWindow) -> Option<String> {
+    if parts(window).is_some() {
+        return None;
+    }
+    Some(match &window.time_zone {
+        Some(zone) if TimeZone::get(&zone.0).is_err() => {
+            format!("there is no time zone {}", zone.0)
+        }
+        _ => "its start or duration cannot be read".to_owned(),
+    })
+}
+
 fn parts(window: &UpgradeWindow) -> Option<(Time, SignedDuration, TimeZone)> {
     let (hour, minute) = window.start.0.split_once(':')?;
     let start = Time::new(hour.parse().ok()?, minute.parse().ok()?, 0, 0).ok()?;

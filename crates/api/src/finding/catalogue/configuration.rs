@@ -65,6 +65,13 @@ catalogue! {
         why: "Deleting one VDOConfig must not activate another, forgotten one. Until you confirm one, VDO changes nothing: the drivers keep running, but VDO neither repairs them nor passes new passwords to them.",
         remedy: ["kubectl annotate vdoconfig --namespace {namespace} {name} --overwrite vdo.vmware.com/follow=true   confirms that VDO follows it", "Or re-create the VDOConfig that VDO followed before, under its old name: kubectl describe configmap --namespace {namespace} vdo-followed   shows the name"],
     }
+    WINDOW_UNREADABLE = "VDO-1012" {
+        title: "The maintenance window cannot be read",
+        severity: Error,
+        seen: "spec.upgrades.window: {problem}",
+        why: "VDO cannot tell when the window is open, so it starts no upgrade. Running drivers keep running.",
+        remedy: ["kubectl edit vdoconfig --namespace {namespace} {config}   correct spec.upgrades.window; a time zone is a name such as Europe/Berlin or UTC"],
+    }
     OTHER_INSTALLATION = "VDO-1011" {
         title: "Another installation of VDO manages this cluster",
         severity: Blocker,

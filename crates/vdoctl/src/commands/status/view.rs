@@ -113,7 +113,7 @@ fn drivers(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Strin
     for (name, driver, kind) in parts {
         let Some(driver) = driver else { continue };
         let ready = condition::get(&status.conditions, kind);
-        let (word, style) = state(driver, ready.is_some_and(|c| c.status == "True"));
+        let (word, style) = state(driver, ready.map(|c| c.status == "True"));
         let mut row = vec![name.to_owned(), paint(style, word), version(driver), nodes(driver)];
         if width >= 72 {
             let since = ready.map(|c| ago(c.last_transition_time.0, overview.now));
@@ -124,8 +124,12 @@ fn drivers(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Strin
     if table.is_empty() { String::new() } else { table.render(width) }
 }
 
-fn state(driver: &DriverStatus, ready: bool) -> (&'static str, Style) {
+/// `ready` is `None` for a driver without a condition.
+fn state(driver: &DriverStatus, ready: Option<bool>) -> (&'static str, Style) {
+    let is_removed = ready.is_none() && driver.version.is_none();
+    let ready = ready.unwrap_or_default();
     match (driver.mode, driver.phase) {
+        (Some(Mode::Removed), _) if is_removed => ("Removed", DIM),
         (Some(Mode::Observe), _) if ready => ("Observed", GOOD),
         (Some(Mode::Observe), _) => ("Observed", CARE),
         (Some(Mode::Removed), _) => ("Removing", CARE),

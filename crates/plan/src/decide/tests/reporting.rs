@@ -1,0 +1,111 @@
+//! The status and the findings show the state as it is.
+
+use api::condition;
+
+use super::*;
+use crate::status::status;
+
+fn refused(vcenter: &mut VcenterConnection) {
+    vcenter.state = VcenterState::Failed {
+        reason: "LoginRefused".into(),
+        message: "the user name or password is wrong".into(),
+        transient: false,
+    };
+}
+
+/// The status of a condition of these facts; `None` without the condition.
+fn answer(world: &World, kind: &str) -> Option<String> {
+    let status = status(&world.facts, &world.plan());
+    condition::get(&status.conditions, kind).map(|condition| condition.status.clone())
+}
+
+#[test]
+fn drivers_that_run_untouched_stay_ready_with_a_wrong_password() {
+    let mut world = World::installed();
+    refused(world.vcenter());
+    world.pass(SignedDuration::from_hours(1));
+    world.settle();
+    assert_eq!(answer(&world, condition::DEGRADED).as_deref(), Some("True"));
+    assert_eq!(answer(&world, condition::READY).as_deref(), Some("False"));
+    for kind in [condition::CLOUD_PROVIDER_READY, condition::STORAGE_READY] {
+        assert_eq!(answer(&world, kind).as_deref(), Some("True"), "{kind}");
+    }
+}
+
+#[test]
+fn a_removed_driver_has_no_condition_any_more() {
+    let mut world = World::installed();
+    world.edit_spec(|config| {
+        config.spec.storage_provider.as_mut().unwrap().mode = Some(api::vdo_config::Mode::Removed);
+    });
+    assert_eq!(answer(&world, condition::STORAGE_READY).as_deref(), Some("False"));
+    world.settle();
+    assert_eq!(answer(&world, condition::STORAGE_READY), None);
+    assert_eq!(answer(&world, condition::READY).as_deref(), Some("True"));
+}
+
+#[test]
+fn a_vcenter_that_nothing_refers_to_is_no_trouble() {
+    let mut world = World::installed();
+    let mut other = world.vcenter().clone();
+    refused(&mut other);
+    world.facts.vcenters.insert("forgotten".into(), other);
+    assert_eq!(world.codes(), [""; 0]);
+    assert_eq!(answer(&world, condition::VCENTER_READY).as_deref(), Some("True"));
+}
+
+#[test]
+fn a_window_in_a_time_zone_that_does_not_exist_is_reported_at_once() {
+    let mut world = World::installed();
+    world.edit_spec(|config| {
+        let window = json!({"start": "02:00", "duration": "1h", "timeZone": "Mars/Olympus"});
+        let upgrades = json!({"window": window});
+        config.spec.upgrades = serde_json::from_value(upgrades).unwrap();
+    });
+    let plan = world.plan();
+    let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1012").unwrap();
+    assert!(finding.seen.as_ref().unwrap().contains("Mars/Olympus"), "{finding:?}");
+}
+
+#[test]
+fn the_fix_of_a_rejected_object_depends_on_who_rejects_it() {
+    use crate::facts::{ApplyFailure, RefusalCause};
+    let mut world = World::installed();
+    let mut fixes = std::collections::BTreeSet::new();
+    for cause in [RefusalCause::Quota, RefusalCause::Admission, RefusalCause::Permission] {
+        let refusal = ApplyFailure { text: "no".into(), firm: true, cause };
+        world.facts.refused.insert(Driver::Csi, refusal);
+        let plan = world.plan();
+        let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1909").unwrap();
+        fixes.insert(finding.remedy.clone());
+    }
+    assert_eq!(fixes.len(), 3, "{fixes:?}");
+}
+
+#[test]
+fn commands_name_the_vdoconfig_and_its_namespace() {
+    let mut world = World::installed();
+    world.annotate(names::PAUSED, "true");
+    let (namespace, name) = super::super::own_name(&world.facts);
+    let command =
+        format!("kubectl annotate vdoconfig --namespace {namespace} {name} {}-", names::PAUSED);
+    let plan = world.plan();
+    let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1906").unwrap();
+    assert_eq!(finding.remedy, [command]);
+}
+
+#[test]
+fn a_record_that_does_not_exist_is_not_to_be_deleted() {
+    let mut world = World::installed();
+    world.facts.unreadable.insert(Driver::Csi, "no JSON".into());
+    let fix = |world: &World| {
+        let findings = world.plan().findings;
+        let finding = findings.into_iter().find(|finding| finding.code == "VDO-1911").unwrap();
+        finding.remedy.join("\n")
+    };
+    assert!(fix(&world).contains("kubectl delete configmap"), "{}", fix(&world));
+    world.facts.unreadable.clear();
+    world.facts.records = Records::default();
+    world.facts.cluster_id = Err("two Secrets contain different ids".into());
+    assert!(!fix(&world).contains("kubectl delete"), "{}", fix(&world));
+}
