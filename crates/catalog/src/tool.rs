@@ -455,7 +455,7 @@ fn keygen(file: &PathBuf) -> Result<String, Whatever> {
     let mut out =
         opened.with_whatever_context(|_| format!("{} cannot be created", file.display()))?;
     out.write_all(pem.as_bytes()).whatever_context("the key cannot be written")?;
-    Ok(format!("{}{}\n", key.public().to_pem(), key.public()))
+    Ok(key.public().to_pem())
 }
 
 fn sign(file: &str, keys: &[PathBuf]) -> Result<String, Whatever> {

@@ -20,12 +20,15 @@ pub struct GeneratedFile {
 /// By code, for findings whose cause needs more than a paragraph.
 const BACKGROUND: &[(&str, &str)] = &[
     ("VDO-1203", include_str!("background/disk_uuid.md")),
+    ("VDO-1222", include_str!("background/stale_registration.md")),
     ("VDO-1227", include_str!("background/node_deletion.md")),
     ("VDO-1402", include_str!("background/datastore_privileges.md")),
     ("VDO-1501", include_str!("background/shared_datastores.md")),
     ("VDO-1512", include_str!("background/cluster_id.md")),
     ("VDO-1605", include_str!("background/start_order.md")),
     ("VDO-1702", include_str!("background/zones.md")),
+    ("VDO-1909", include_str!("background/refused_object.md")),
+    ("VDO-1911", include_str!("background/record.md")),
 ];
 
 /// All files, in a stable order.

@@ -69,7 +69,7 @@ const fn read(needs: Needs, on: EntityKind, purpose: &'static str) -> Requiremen
     Requirement { needs, on, privileges: &["System.Read"], role: "ReadOnly", purpose, finding }
 }
 
-/// What VDO needs on a VM to set `disk.EnableUUID`. The setting exists in two places, each with its own
+/// The privileges that VDO needs on a VM to set `disk.EnableUUID`. The setting exists in two places, each with its own
 /// privilege.
 pub const DISK_UUID: &[&str] =
     &["VirtualMachine.Config.AdvancedConfig", "VirtualMachine.Config.Settings"];

@@ -92,8 +92,17 @@ pub const LEFT_OUT: &str =
     "(left out: not every Secret may be read, so nobody knows what to remove here)\n";
 
 fn is_free_text(path: &str) -> bool {
-    let plurals =
-        ["configmaps", "events", "pods", "deployments", "daemonsets", "nodes", "volumeattachments"];
+    let plurals = [
+        "configmaps",
+        "events",
+        "pods",
+        "deployments",
+        "daemonsets",
+        "nodes",
+        "persistentvolumes",
+        "persistentvolumeclaims",
+        "volumeattachments",
+    ];
     plurals.iter().any(|plural| path.ends_with(&format!("/{plural}.json")))
         || path.contains("/logs/")
 }
@@ -101,11 +110,13 @@ fn is_free_text(path: &str) -> bool {
 type Group = (&'static str, &'static str);
 
 /// Cluster-wide kinds.
-const KINDS: [(Group, &str, &str); 8] = [
+const KINDS: [(Group, &str, &str); 10] = [
     ((api::GROUP, "v1alpha1"), "VDOConfig", "vdoconfigs"),
     ((api::GROUP, "v1alpha1"), "VsphereCloudConfig", "vspherecloudconfigs"),
     ((api::GROUP, "v1alpha1"), "CompatibilityConfig", "compatibilityconfigs"),
     (("", "v1"), "Node", "nodes"),
+    (("", "v1"), "PersistentVolume", "persistentvolumes"),
+    (("", "v1"), "PersistentVolumeClaim", "persistentvolumeclaims"),
     (("storage.k8s.io", "v1"), "CSINode", "csinodes"),
     (("storage.k8s.io", "v1"), "CSIDriver", "csidrivers"),
     (("storage.k8s.io", "v1"), "StorageClass", "storageclasses"),

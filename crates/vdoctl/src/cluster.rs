@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::{NamespaceResourceScope, api::apps::v1::Deployment};
 use kube::{Api, Client, ResourceExt as _, api::ListParams, config::Kubeconfig};
 use operator::followed::{self, FollowedConfig};
 use runtime::kubernetes::{ClusterOptions, client, kubeconfig};
@@ -84,13 +84,16 @@ impl Cluster {
         let others = others.fields(&format!("metadata.namespace!={}", self.namespace));
         let first =
             configs.list_metadata(&others).await.ok().and_then(|all| all.items.into_iter().next());
-        match first {
-            Some(other) => Failure::ConfiguredElsewhere {
-                namespace: other.namespace().unwrap_or_default(),
-                name: other.name_any(),
-            },
-            None => Failure::NotConfigured,
+        let Some(other) = first else { return Failure::NotConfigured };
+        let (namespace, name) = (other.namespace().unwrap_or_default(), other.name_any());
+        let runs = async |namespace: &str| {
+            let deployments = Api::<Deployment>::namespaced(self.client.clone(), namespace);
+            matches!(deployments.get_metadata_opt("vdo").await, Ok(Some(_)))
+        };
+        if !runs(&self.namespace).await && runs(&namespace).await {
+            return Failure::InstalledElsewhere { asked: self.namespace.clone(), namespace };
         }
+        Failure::ConfiguredElsewhere { namespace, name }
     }
 }
 

@@ -69,6 +69,12 @@ pub(crate) enum Failure {
     ))]
     ConfiguredElsewhere { namespace: String, name: String },
 
+    /// The operator runs in another namespace than the command line names.
+    #[snafu(display(
+        "VDO is not installed in namespace {asked}: it runs in namespace {namespace}"
+    ))]
+    InstalledElsewhere { asked: String, namespace: String },
+
     #[snafu(display("{} cannot be {deed}", path.display()))]
     File { path: PathBuf, deed: &'static str, source: io::Error },
 
@@ -163,9 +169,10 @@ impl Failure {
             | Self::Output { .. } => Exit::Failure,
             Self::Request { .. } => Exit::Usage,
             Self::TooLate { .. } => Exit::Progressing,
-            Self::NotInstalled | Self::NotConfigured | Self::ConfiguredElsewhere { .. } => {
-                Exit::Absent
-            }
+            Self::NotInstalled
+            | Self::NotConfigured
+            | Self::ConfiguredElsewhere { .. }
+            | Self::InstalledElsewhere { .. } => Exit::Absent,
             Self::Interrupted | Self::Stopped => Exit::Interrupted,
             Self::Verdict { exit } => *exit,
         }
@@ -200,6 +207,9 @@ impl Failure {
             }
             Self::NotInstalled => Some("vdoctl deploy installs it".into()),
             Self::NotConfigured => Some("vdoctl configure configures it".into()),
+            Self::InstalledElsewhere { namespace, .. } => Some(format!(
+                "use --namespace {namespace}, or omit the flag if that is the default"
+            )),
             Self::ConfiguredElsewhere { namespace, name } => Some(format!(
                 "to use it: vdoctl move --from {namespace} --name {name}; to write a new one: vdoctl configure"
             )),
@@ -349,6 +359,7 @@ mod tests {
             Failure::NotInstalled,
             Failure::NotConfigured,
             Failure::ConfiguredElsewhere { namespace: text(), name: text() },
+            Failure::InstalledElsewhere { asked: text(), namespace: text() },
             Failure::Interrupted,
             Failure::Stopped,
             Failure::Verdict { exit: Exit::Degraded },
@@ -370,7 +381,7 @@ mod tests {
                 Failure::Request { .. } => "invalid command line",
                 Failure::Verdict { .. } => "found a problem",
                 Failure::TooLate { .. } => "timeout expired",
-                Failure::NotInstalled => "not installed",
+                Failure::NotInstalled | Failure::InstalledElsewhere { .. } => "not installed",
                 Failure::NotConfigured | Failure::ConfiguredElsewhere { .. } => "not configured",
                 Failure::Interrupted | Failure::Stopped => "interrupted",
                 _ => "the command failed",

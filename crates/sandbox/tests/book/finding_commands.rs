@@ -48,8 +48,7 @@ const NOT_RUN: [(&str, &str); 11] = [
 ];
 
 /// Texts that end a command in a sentence.
-const ENDS: [&str; 8] =
-    ["   ", "; ", " then ", " or with ", ", kubectl ", ", correct ", ", remove ", ", or "];
+const ENDS: [&str; 6] = ["   ", "; ", " then ", " names all", ", kubectl ", ", or "];
 
 /// kubectl commands that change something and support a dry run.
 const DRY_RUNS: [&str; 11] = [
@@ -59,7 +58,7 @@ const DRY_RUNS: [&str; 11] = [
 
 /// Values of the placeholders: in commands that contain the first text, the third replaces the second. The first match
 /// applies.
-const PLACEHOLDERS: [(&str, &str, &str); 70] = [
+const PLACEHOLDERS: [(&str, &str, &str); 71] = [
     ("annotate vdoconfig", "<name>", "vdo"),
     ("annotate lease", "<lease>", "vdo-leader"),
     ("vdo-followed", "<namespace>", "vmware-system-vdo"),
@@ -74,6 +73,7 @@ const PLACEHOLDERS: [(&str, &str, &str); 70] = [
     ("", "<value>", "TRUE"),
     ("", "<place>", "/Frankfurt/host/cluster-a/esx-a2"),
     ("govc datastore", "<path>", "/Frankfurt/datastore/k8s/shared-b"),
+    ("govc disk", "<path>", "/Frankfurt/datastore/k8s/shared"),
     ("govc datastore", "<name>", "/Frankfurt/datastore/k8s/shared-b"),
     ("govc", "<path>", "/Frankfurt/host/cluster-b/esx-b3"),
     ("govc", " PATH", " /Frankfurt/host/cluster-b"),

@@ -141,6 +141,7 @@ impl DesiredDriver {
         if !followed {
             draft.confirm(recorded.as_ref());
         }
+        draft.check_references(&vcenters)?;
         if !draft.proven {
             proving::prove(&mut draft, &cluster, screen).await?;
         }

@@ -13,7 +13,8 @@ use crate::{
 /// Explain a finding: what it means, why it matters and how to fix it.
 #[derive(Args, Debug)]
 pub(crate) struct Explain {
-    /// The code of the finding, for example VDO-1203 or 1203. Lists all findings if omitted.
+    /// The code of the finding, for example VDO-1203 or 1203; or a log line, an error message or a few words to
+    /// search for. Lists all findings if omitted.
     code: Option<String>,
     /// Print Markdown, as in the documentation.
     #[arg(long)]
@@ -23,11 +24,59 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) fn run(&self, screen: &Screen) -> Outcome {
         let Some(code) = &self.code else { return screen.print(&list(screen.width)) };
+        if !is_code(code) {
+            return screen.print(&search(code, screen.width)?);
+        }
         if self.markdown {
             return screen.print(&document::page(definition(code)?));
         }
         screen.print(&page_of(code, screen.width)?)
     }
+}
+
+/// Whether the text is meant as a code, not as a message.
+fn is_code(text: &str) -> bool {
+    let digits = text.trim().to_uppercase();
+    let digits = digits.trim_start_matches("VDO").trim_start_matches('-');
+    !text.trim().contains(' ') && digits.chars().any(|c| c.is_ascii_digit())
+        || text.to_uppercase().starts_with("VDO-")
+}
+
+/// How many findings a search lists.
+const MOST_FOUND: usize = 8;
+
+/// Explains a message that drivers print, or lists the findings that contain the words.
+fn search(text: &str, width: usize) -> Outcome<String> {
+    if let Some(message) = messages::explain(text) {
+        let mut found = wrap("", &format!("{}.", document::capital(message.meaning)), width);
+        found.push('\n');
+        found += &table(message.findings.iter().copied(), width);
+        found += &wrap("\n", "For details: vdoctl explain CODE", width);
+        return Ok(found);
+    }
+    let text = text.to_lowercase();
+    let words: Vec<&str> =
+        text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 2).collect();
+    let score = |definition: &Definition| {
+        let page = document::page(definition).to_lowercase();
+        let title = definition.title.to_lowercase();
+        let of = |word: &&&str| page.contains(**word);
+        let in_title = words.iter().filter(|word| title.contains(**word)).count();
+        (words.iter().filter(of).count(), in_title)
+    };
+    let mut ranked: Vec<((usize, usize), &'static Definition)> =
+        CATALOGUE.iter().map(|definition| (score(definition), *definition)).collect();
+    // A page must contain most of the words.
+    ranked.retain(|((found, _), _)| *found > 0 && *found * 3 >= words.len() * 2);
+    ranked.sort_by_key(|(score, definition)| (std::cmp::Reverse(*score), definition.code));
+    if ranked.is_empty() {
+        return request(
+            "no finding matches this text",
+            "use the part of the message that names the problem, or list all findings: vdoctl explain",
+        );
+    }
+    let found = ranked.into_iter().take(MOST_FOUND).map(|(_, definition)| definition);
+    Ok(table(found, width) + &wrap("\n", "For details: vdoctl explain CODE", width))
 }
 
 /// The page about a finding, for a terminal.
@@ -54,8 +103,12 @@ pub(crate) fn definition(code: &str) -> Outcome<&'static Definition> {
 }
 
 fn list(width: usize) -> String {
+    table(CATALOGUE.iter().copied(), width)
+}
+
+fn table(definitions: impl Iterator<Item = &'static Definition>, width: usize) -> String {
     let mut table = Table::new(&["CODE", "SEVERITY", "FIX", "FINDING"]);
-    for definition in CATALOGUE {
+    for definition in definitions {
         let fix = if definition.fixable { "vdoctl fix" } else { "" };
         table.row([definition.code, &format!("{:?}", definition.severity), fix, definition.title]);
     }
@@ -138,6 +191,24 @@ mod tests {
 
     fn shown(code: &str, width: usize) -> String {
         anstream::adapter::strip_str(&page_of(code, width).unwrap()).to_string()
+    }
+
+    #[test]
+    fn a_page_is_found_by_a_log_line_or_by_words() {
+        let found = |text: &str| {
+            let found = search(text, 100).map_err(|error| error.to_string()).unwrap();
+            anstream::adapter::strip_str(&found).to_string()
+        };
+        let line = "E1117 nodemanager.go:1] missing SCSI controller for vm-42";
+        for (text, code) in [
+            (line, "VDO-1205"),
+            ("disk ids hidden", "VDO-1203"),
+            ("vCenter rejects the user name or password", "VDO-1305"),
+        ] {
+            assert!(found(text).contains(code), "{text}: {}", found(text));
+        }
+        assert!(search("zzz qqq", 100).is_err());
+        assert!(is_code("1203") && is_code("vdo-1203") && is_code("VDO-9") && !is_code(line));
     }
 
     #[test]

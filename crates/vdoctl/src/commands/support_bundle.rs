@@ -26,7 +26,7 @@ use crate::{
 
 /// Collect objects, events and logs for support in one archive, without secrets.
 ///
-/// The archive contains VDO's objects, nodes, CSI objects and storage classes. From the namespaces of VDO and
+/// The archive contains VDO's objects, nodes, volumes, claims, CSI objects and storage classes. From the namespaces of VDO and
 /// the drivers, it contains workloads, pods, ConfigMaps, events and logs. It contains the names and keys of
 /// Secrets. vdoctl redacts the values of Secrets in all files.
 #[derive(Args, Debug)]
@@ -74,7 +74,7 @@ impl SupportBundle {
             ));
         }
         if files.iter().any(|file| file.text == support::LEFT_OUT) {
-            screen.note("You lack the permission to read all Secrets, so vdoctl cannot redact their values. The archive omits ConfigMaps, events, workloads, pods, nodes, attachments and logs. Check the rest before you share it.");
+            screen.note("You lack the permission to read all Secrets, so vdoctl cannot redact their values. The archive omits ConfigMaps, events, workloads, pods, nodes, volumes, claims, attachments and logs. Check the rest before you share it.");
         } else {
             screen.note(
                 "The archive contains no secrets, but it contains the names of your VMs and nodes. Check it before you share it.",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::catalog::{Driver, tool::DriverName};
+use ::catalog::{Driver, tool::DriverName, why::Standstill};
 use api::{finding::codes, vdo_config::Health};
 use clap::Args;
 use kube::{
@@ -37,6 +37,9 @@ pub(crate) struct Upgrade {
     /// Roll back to the previous release. This is possible until the new one is healthy.
     #[arg(long, requires = "driver", conflicts_with = "to")]
     back: bool,
+    /// Remove the pin of --to, so that VDO chooses the release again.
+    #[arg(long, requires = "driver", conflicts_with_all = ["to", "back"])]
+    unpin: bool,
     /// Do not wait for the upgrade to finish.
     #[arg(long)]
     no_wait: bool,
@@ -48,6 +51,12 @@ pub(crate) struct Upgrade {
 impl Upgrade {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         let facts = super::plan::facts(global, screen).await?;
+        if self.unpin {
+            return self.remove_pin(global, &facts, screen).await;
+        }
+        if let (Some(driver), Some(to)) = (self.driver, &self.to) {
+            fits(&facts, driver.into(), to)?;
+        }
         let plan = decide(&facts);
         let wanted = |driver: &&DriverPlan| {
             self.driver.is_none_or(|wanted| Driver::from(wanted) == driver.driver)
@@ -73,6 +82,21 @@ impl Upgrade {
             return Ok(());
         }
         self.follow(&cluster, &changes, &before, screen).await
+    }
+
+    async fn remove_pin(&self, global: &Global, facts: &Facts, screen: &Screen) -> Outcome {
+        let driver = self.driver.map_or(Driver::Csi, Driver::from);
+        let name = super::plan::name(driver);
+        let Some(version) = pin(facts, driver) else {
+            return screen.print(&format!("{name} is not pinned: VDO chooses its release.\n"));
+        };
+        screen.confirm(&format!("Remove the pin of {name} to {version}?"))?;
+        let cluster = Cluster::connect(global).await?;
+        let patch = json!({"spec": {section(driver): {"version": null}}});
+        patch_config(&cluster, facts, &patch).await?;
+        screen.print(&format!("{name} is no longer pinned to {version}.\n"))?;
+        screen.note("vdoctl plan shows the release that VDO chooses.");
+        Ok(())
     }
 
     /// Waits until the releases run, or until VDO rolls one back.
@@ -137,6 +161,49 @@ impl Upgrade {
     }
 }
 
+/// The release that the VDOConfig pins.
+fn pin(facts: &Facts, driver: Driver) -> Option<&str> {
+    let spec = &facts.config.spec;
+    let version = match driver {
+        Driver::Cpi => spec.cloud_provider.as_ref()?.version.as_ref(),
+        Driver::Csi => spec.storage_provider.as_ref()?.version.as_ref(),
+    };
+    version.map(|version| version.0.as_str())
+}
+
+/// Refuses a release that VDO would not install, before anything is written.
+fn fits(facts: &Facts, driver: Driver, to: &Version) -> Outcome {
+    let mut pinned = facts.clone();
+    let spec = &mut std::sync::Arc::make_mut(&mut pinned.config).spec;
+    let version = Some(to.to_string().as_str().into());
+    match driver {
+        Driver::Cpi => {
+            if let Some(cloud) = spec.cloud_provider.as_mut() {
+                cloud.version = version;
+            }
+        }
+        Driver::Csi => {
+            if let Some(storage) = spec.storage_provider.as_mut() {
+                storage.version = version;
+            }
+        }
+    }
+    let plan = decide(&pinned);
+    let driver_plan = plan.drivers.iter().find(|plan| plan.driver == driver);
+    let decision = driver_plan.and_then(|plan| plan.decision.as_ref());
+    match decision.and_then(|decision| decision.standstill.as_ref()) {
+        Some(Standstill::PinUnknown { .. }) => refuse(
+            format!("the catalog does not contain {} {to}", super::plan::name(driver)),
+            "vdoctl versions lists the releases",
+        ),
+        Some(Standstill::PinRefused { reason, .. }) => refuse(
+            format!("{} {to} cannot be installed: {reason}", super::plan::name(driver)),
+            "vdoctl plan --all shows for each release whether it fits",
+        ),
+        _ => Ok(()),
+    }
+}
+
 struct ReleaseChange {
     driver: Driver,
     from: Option<String>,
@@ -164,9 +231,7 @@ impl ReleaseChange {
 fn goal(driver: &DriverPlan) -> Option<String> {
     let decision = driver.decision.as_ref();
     let waits = decision.and_then(|decision| match &decision.standstill {
-        Some(::catalog::why::Standstill::AwaitsApproval { available }) => {
-            Some(available.to_string())
-        }
+        Some(Standstill::AwaitsApproval { available }) => Some(available.to_string()),
         _ => None,
     });
     waits.or_else(|| driver.target.clone())

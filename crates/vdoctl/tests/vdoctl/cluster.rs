@@ -128,6 +128,14 @@ async fn no_session_is_open(stage: &Stage) {
 
 /// The doctor and the operator report the same findings.
 async fn doctoring(stage: &Stage) {
+    let elsewhere = stage.vdoctl(&["status", "--namespace", "default"]);
+    assert_eq!(elsewhere.code, 5, "{}", elsewhere.all());
+    assert!(
+        elsewhere.err.contains("it runs in namespace vmware-system-vdo"),
+        "{}",
+        elsewhere.all()
+    );
+    assert!(!elsewhere.err.contains("vdoctl move"), "{}", elsewhere.all());
     stage.hide_disk_ids(true).await;
     let output = stage.vdoctl(&["doctor", "--only", "VDO-1203", "--explain"]);
     assert_eq!(output.code, 3, "{}", output.all());

@@ -250,6 +250,11 @@ async fn config(stage: &Stage) -> VDOConfig {
 
 /// A stuck upgrade and its rollback.
 async fn rolling_back(stage: &Stage) {
+    let before = config(stage).await.spec;
+    let output = stage.vdoctl(&["upgrade", "csi", "--to", "3.0.0", "--yes"]);
+    assert_ne!(output.code, 0, "an older release is refused at once: {}", output.all());
+    assert!(output.err.contains("3.0.0"), "{}", output.all());
+    assert_eq!(config(stage).await.spec, before, "nothing is pinned");
     let output = stage.vdoctl(&["upgrade", "csi", "--back", "--yes"]);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("no upgrade of"), "{}", output.all());

@@ -137,6 +137,41 @@ fn put(object: &mut Value, field: &str, value: Option<Value>) {
 }
 
 impl Draft {
+    /// Refuses a VDOConfig that names a VsphereCloudConfig that is neither in the draft nor in the cluster.
+    pub(crate) fn check_references(&self, existing: &[VsphereCloudConfig]) -> Outcome {
+        let of_kind = |kind: &'static str| {
+            self.objects.iter().filter(move |object| object.kind() == kind).map(Object::name)
+        };
+        let known: Vec<String> = of_kind("VsphereCloudConfig")
+            .map(str::to_owned)
+            .chain(existing.iter().map(kube::ResourceExt::name_any))
+            .collect();
+        for object in self.objects.iter().filter(|object| object.kind() == "VDOConfig") {
+            let Ok(config) = serde_json::from_value::<VDOConfig>(object.0.clone()) else {
+                continue;
+            };
+            for name in config.spec.vcenters() {
+                if known.contains(&name.0) {
+                    continue;
+                }
+                let near = nearest(&name.0, known.iter().map(String::as_str));
+                return refuse(
+                    format!(
+                        "VDOConfig {} names VsphereCloudConfig {}, which does not exist",
+                        object.name(),
+                        name.0
+                    ),
+                    match near {
+                        Some(near) => format!("did you mean {near}?"),
+                        None => "put the VsphereCloudConfig into the same file, or create it first"
+                            .to_owned(),
+                    },
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Reads and validates files. Reports the first mistake with its location.
     pub(super) fn from_files(paths: &[PathBuf], namespace: &str) -> Outcome<Self> {
         let mut draft = Self::default();
