@@ -4,6 +4,7 @@
 //! attempt finds the task of the first one. The real store is Kubernetes (`kubernetes`); tests without a cluster use
 //! [`MemoryRecords`].
 
+mod cache;
 mod kubernetes;
 
 use std::{
@@ -36,6 +37,10 @@ pub enum RecordError {
         "another controller works on the same operation: its record {name} changed. Repeat the call"
     ))]
     Conflict { name: String },
+    #[snafu(display(
+        "this controller lost its Lease, so another one does the work. Repeat the call there"
+    ))]
+    NotLeading,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +122,7 @@ impl RecordError {
     pub fn code(&self) -> tonic::Code {
         match self {
             Self::Store { .. } | Self::NotReady => tonic::Code::Unavailable,
-            Self::Conflict { .. } => tonic::Code::Aborted,
+            Self::Conflict { .. } | Self::NotLeading => tonic::Code::Aborted,
         }
     }
 }

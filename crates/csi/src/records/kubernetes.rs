@@ -1,10 +1,9 @@
 //! Operation records as `cnsvolumeoperationrequests.cns.vmware.com`, readable and writable by the Go driver too.
 //!
-//! The records of the namespace are watched, so that a call reads them from memory. A record that this process wrote
-//! is remembered until the watch has it.
+//! The records of the namespace are watched, so that a call reads them from memory.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::BTreeMap,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -17,19 +16,19 @@ use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, PostParams},
+    api::{ApiResource, DeleteParams, PostParams, Preconditions},
     core::{Object, gvk::GroupVersionKind},
     runtime::{WatchStreamExt as _, watcher},
 };
 use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
 use snafu::ResultExt as _;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 use vsphere::MoRef;
 
 use super::{
     ConflictSnafu, Operation, OperationRecords, OperationState, RecordError, StoreSnafu,
-    object_name,
+    cache::Cache, object_name,
 };
 use crate::metrics::Metrics;
 
@@ -106,39 +105,6 @@ pub struct KubernetesRecords {
     foreign_changes: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Cache {
-    /// By the name of the object.
-    watched: HashMap<String, Operation>,
-    /// The last write of this process, until the watch delivers it: the operation, `None` if removed.
-    written: HashMap<String, (Instant, Option<Operation>)>,
-    /// The last known resource version of each object.
-    versions: HashMap<String, String>,
-}
-
-impl Cache {
-    /// The last write of this process counts more than the delivery of the watch.
-    fn current(&self, object: &str) -> Option<Operation> {
-        let own = self.written.get(object).filter(|(at, _)| at.elapsed() < WATCH_LAG);
-        match own {
-            Some((_, operation)) => operation.clone(),
-            None => self.watched.get(object).cloned(),
-        }
-    }
-
-    fn watch(&mut self, record: &Record) {
-        if let Some((name, operation)) = named(record) {
-            if let Some(version) = &record.metadata.resource_version {
-                self.versions.insert(name.clone(), version.clone());
-            }
-            self.watched.insert(name, operation);
-        }
-    }
-}
-
-/// How long the watch can take to deliver a write.
-const WATCH_LAG: Duration = Duration::from_mins(1);
-
 impl KubernetesRecords {
     pub fn new(client: Client, namespace: &str, metrics: Metrics) -> Arc<Self> {
         let api = Api::namespaced_with(client, namespace, &resource());
@@ -193,15 +159,14 @@ impl KubernetesRecords {
 
     fn follow(&self, event: watcher::Event<Record>, listing: &mut Vec<Record>) {
         match event {
-            watcher::Event::Init => listing.clear(),
+            watcher::Event::Init => {
+                listing.clear();
+                self.cache().listing_begins();
+            }
             watcher::Event::InitApply(record) => listing.push(record),
             watcher::Event::InitDone => {
-                let mut cache = self.cache();
-                cache.watched.clear();
-                for record in listing.drain(..) {
-                    cache.watch(&record);
-                }
-                drop(cache);
+                let records = listing.drain(..).filter_map(|record| versioned(&record)).collect();
+                self.cache().listed(records);
                 // After a gap, records may have come and gone unseen.
                 self.foreign_changes.fetch_add(1, Ordering::Relaxed);
                 self.ready.send_replace(true);
@@ -211,13 +176,13 @@ impl KubernetesRecords {
                 if annotations.and_then(|all| all.get(WRITER)) != Some(&self.writer) {
                     self.foreign_changes.fetch_add(1, Ordering::Relaxed);
                 }
-                self.cache().watch(&record);
+                if let Some((name, version, operation)) = versioned(&record) {
+                    self.cache().applied(name, version, operation);
+                }
             }
             watcher::Event::Delete(record) => {
-                let name = record.metadata.name.unwrap_or_default();
-                let mut cache = self.cache();
-                cache.watched.remove(&name);
-                cache.versions.remove(&name);
+                let version = record.metadata.resource_version.as_deref();
+                self.cache().deleted(&record.metadata.name.unwrap_or_default(), version);
             }
         }
     }
@@ -231,14 +196,10 @@ impl KubernetesRecords {
                 let age = Duration::try_from(now.duration_since(operation.started));
                 operation.state != OperationState::InProgress && age.is_ok_and(|age| age > KEEP)
             };
-            let old: Vec<String> = {
-                let mut cache = self.cache();
-                cache.written.retain(|_, (at, _)| at.elapsed() < WATCH_LAG);
-                let old = cache.watched.iter().filter(|(_, operation)| is_old(operation));
-                old.map(|(name, _)| name.clone()).collect()
-            };
-            for name in old {
-                if let Err(error) = self.delete(&name).await {
+            let old = self.cache().matching(is_old);
+            for (name, version) in old {
+                // Another operation of the same name may have begun meanwhile.
+                if let Err(error) = self.delete(&name, version).await {
                     tracing::debug!(error = %error, "an old operation record stays");
                 }
             }
@@ -248,17 +209,26 @@ impl KubernetesRecords {
     /// Learns what another process wrote, so that the next call does not wait for the watch.
     async fn reread(&self, object: &str) {
         self.foreign_changes.fetch_add(1, Ordering::Relaxed);
-        if let Ok(Some(record)) = self.api.get_opt(object).await {
-            let mut cache = self.cache();
-            cache.written.remove(object);
-            cache.watch(&record);
+        if let Ok(Some(record)) = self.api.get_opt(object).await
+            && let Some((name, version, operation)) = versioned(&record)
+        {
+            self.cache().reread(&name, version, operation);
         }
     }
 
-    async fn delete(&self, object: &str) -> Result<(), RecordError> {
+    /// Deletes the object if it is still at this version.
+    async fn delete(&self, object: &str, version: String) -> Result<(), RecordError> {
         self.metrics.record_writes.inc();
-        match self.api.delete(object, &DeleteParams::default()).await {
+        let preconditions =
+            Preconditions { resource_version: Some(version), ..Preconditions::default() };
+        let parameters =
+            DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.api.delete(object, &parameters).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                self.reread(object).await;
+                ConflictSnafu { name: object }.fail()
+            }
             other => other.map(drop).context(StoreSnafu { what: "remove", name: object }),
         }
     }
@@ -268,21 +238,19 @@ impl KubernetesRecords {
 impl OperationRecords for KubernetesRecords {
     async fn find(&self, name: &str) -> Result<Option<Operation>, RecordError> {
         self.require_ready()?;
-        Ok(self.cache().current(&object_name(name)))
+        Ok(self.cache().current(&object_name(name)).cloned())
     }
 
     async fn all(&self) -> Result<Vec<Operation>, RecordError> {
         self.require_ready()?;
-        let cache = self.cache();
-        let names: HashSet<&String> = cache.watched.keys().chain(cache.written.keys()).collect();
-        Ok(names.into_iter().filter_map(|object| cache.current(object)).collect())
+        Ok(self.cache().all())
     }
 
     async fn store(&self, operation: &Operation) -> Result<(), RecordError> {
         let name = &operation.name;
         let object = object_name(name);
         let mut record = record(&object, operation, &self.writer);
-        let version = self.cache().versions.get(&object).cloned();
+        let version = self.cache().version(&object);
         let parameters =
             PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         self.metrics.record_writes.inc();
@@ -301,9 +269,8 @@ impl OperationRecords for KubernetesRecords {
         };
         match written {
             Ok(written) => {
-                let mut cache = self.cache();
-                cache.versions.extend(Some(object.clone()).zip(written.metadata.resource_version));
-                cache.written.insert(object, (Instant::now(), Some(operation.clone())));
+                let version = written.metadata.resource_version.unwrap_or_default();
+                self.cache().wrote(&object, version, operation.clone());
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -316,11 +283,17 @@ impl OperationRecords for KubernetesRecords {
 
     async fn remove(&self, name: &str) -> Result<(), RecordError> {
         let object = object_name(name);
-        self.delete(&object).await?;
-        let mut cache = self.cache();
-        cache.versions.remove(&object);
-        cache.written.insert(object, (Instant::now(), None));
-        Ok(())
+        let (version, before) = {
+            let mut cache = self.cache();
+            (cache.version(&object), cache.removes(&object))
+        };
+        // Without a version, the object does not exist.
+        let Some(version) = version else { return Ok(()) };
+        let removed = self.delete(&object, version).await;
+        if removed.is_err() {
+            self.cache().keeps(&object, before);
+        }
+        removed
     }
 
     fn foreign_changes(&self) -> u64 {
@@ -357,6 +330,12 @@ fn record(object: &str, operation: &Operation, writer: &str) -> Record {
     record.metadata.annotations = Some(annotations);
     record.status = Some(status);
     record
+}
+
+/// The object's name, version and operation.
+fn versioned(record: &Record) -> Option<(String, String, Operation)> {
+    let (name, operation) = named(record)?;
+    Some((name, record.metadata.resource_version.clone().unwrap_or_default(), operation))
 }
 
 /// The object's name and its operation. The last entry of the details is current.
