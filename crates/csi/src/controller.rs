@@ -15,6 +15,7 @@ mod clone;
 pub mod command;
 mod create;
 mod create_error;
+mod create_find;
 mod create_plan;
 mod create_request;
 mod delete;
@@ -40,6 +41,7 @@ use std::{
     time::Duration,
 };
 
+use runtime::lease::Mandate;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
@@ -50,7 +52,7 @@ use crate::{
     metrics::Metrics,
     node_set::NodeSet,
     proto::csi::{self, controller_server::Controller},
-    records::OperationRecords,
+    records::{OperationRecords, RecordError},
     vcenters::Vcenters,
 };
 
@@ -83,11 +85,19 @@ struct Driver {
     nodes: NodeSet,
     settings: RwLock<Arc<ControllerSettings>>,
     locks: Locks,
+    /// What the loops of this process may change; unlimited without loops.
+    mandate: RwLock<Mandate>,
 }
 
 impl Driver {
     fn settings(&self) -> Arc<ControllerSettings> {
         Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Fails if another controller leads: this one must not create anything.
+    fn require_mandate(&self) -> Result<(), RecordError> {
+        let mandate = self.mandate.read().unwrap_or_else(PoisonError::into_inner);
+        if mandate.holds() { Ok(()) } else { Err(RecordError::NotLeading) }
     }
 }
 
@@ -101,8 +111,9 @@ impl ControllerService {
     ) -> Self {
         let settings = RwLock::new(Arc::new(settings));
         let locks = Locks::default();
+        let mandate = RwLock::new(Mandate::unlimited());
         Self {
-            driver: Arc::new(Driver { vcenters, records, nodes, settings, locks }),
+            driver: Arc::new(Driver { vcenters, records, nodes, settings, locks, mandate }),
             metrics,
             operations: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(MAX_OPERATIONS)),
@@ -111,6 +122,11 @@ impl ControllerService {
 
     pub fn apply(&self, settings: ControllerSettings) {
         *self.driver.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+
+    /// Creates nothing after this mandate has ended.
+    pub fn lead(&self, mandate: Mandate) {
+        *self.driver.mandate.write().unwrap_or_else(PoisonError::into_inner) = mandate;
     }
 
     /// Waits until the operations in progress have ended.

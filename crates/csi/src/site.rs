@@ -115,10 +115,24 @@ impl Site {
         self.datastores.iter().find(|datastore| same_url(&datastore.url, url))
     }
 
-    /// The segments from which a datastore is accessible: all usable hosts of the segment can use it.
+    /// The segments from which a datastore is accessible: all usable hosts of the segment can use it. Hosts with nodes
+    /// decide; without any, for example because the nodes of a segment come later, all hosts do.
     pub fn segments_with(&self, datastore: &SiteDatastore) -> Vec<Segments> {
+        let with_nodes = self.accessible_segments(datastore, |host| host.usable && host.has_node);
+        if !with_nodes.is_empty() {
+            return with_nodes;
+        }
+        let usable = self.accessible_segments(datastore, |host| host.usable);
+        if usable.is_empty() { self.accessible_segments(datastore, |_| true) } else { usable }
+    }
+
+    fn accessible_segments(
+        &self,
+        datastore: &SiteDatastore,
+        counts: impl Fn(&SiteHost) -> bool,
+    ) -> Vec<Segments> {
         let mut by_segment: BTreeMap<&Segments, bool> = BTreeMap::new();
-        for host in self.hosts.iter().filter(|h| h.usable && h.has_node && !h.segments.is_empty()) {
+        for host in self.hosts.iter().filter(|host| counts(host) && !host.segments.is_empty()) {
             let mounted = datastore.hosts.contains(&host.reference);
             *by_segment.entry(&host.segments).or_insert(true) &= mounted;
         }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::{
     attach_queue::{AttachQueue, Refused},
     connection::{Connection, Vcenter},
-    policies::{Policies, PolicyError},
+    policies::{Policies, PolicyError, compatible_with},
     snapshot_queue::SnapshotQueue,
     tags::TagTable,
     volume_index::{KnownVolume, VolumeIndex},

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
+#[path = "controller/recovery.rs"]
+mod recovery;
 
 use std::time::Duration;
 

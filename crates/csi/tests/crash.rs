@@ -199,7 +199,7 @@ async fn a_controller_killed_in_the_middle_of_a_create_makes_exactly_one_volume(
 async fn a_controller_killed_after_the_task_started_finds_the_task_again() {
     let site = Site::start().await;
     let process = site.controller("first").await;
-    let slow = Fault::on("CnsCreateVolume").task_takes(Duration::from_secs(6)).times(1);
+    let slow = Fault::on("CnsCreateVolume").task_takes(Duration::from_secs(20)).times(1);
     site.vcenter.fault(slow).await;
     tokio::select! {
         result = site.create() => panic!("{result:?}"),
@@ -234,7 +234,7 @@ async fn a_second_controller_does_not_repeat_what_the_first_one_did() {
 async fn a_controller_that_must_stop_finishes_what_it_began() {
     let site = Site::start().await;
     let process = site.controller("stopped").await;
-    let slow = Fault::on("CnsCreateVolume").task_takes(Duration::from_secs(3)).times(1);
+    let slow = Fault::on("CnsCreateVolume").task_takes(Duration::from_secs(9)).times(1);
     site.vcenter.fault(slow).await;
     let stop = async {
         site.recorded(true).await;

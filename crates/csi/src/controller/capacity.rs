@@ -1,10 +1,7 @@
 //! GetCapacity: the free space for volumes of a StorageClass in a topology segment.
 
-use std::collections::HashSet;
-
 use snafu::{ResultExt as _, Snafu};
 use tonic::Code;
-use vsphere::MoRef;
 
 use super::{
     Driver,
@@ -17,7 +14,7 @@ use super::{
 use crate::{
     proto::csi::{GetCapacityRequest, GetCapacityResponse},
     site::{Segments, Site},
-    vcenters::{PolicyError, Unavailable},
+    vcenters::{PolicyError, Unavailable, compatible_with},
 };
 
 #[derive(Debug, Snafu)]
@@ -67,18 +64,11 @@ pub(super) async fn capacity(
         policy: parameters.policy.as_deref(),
     };
     let (mut total, mut largest) = (0_i64, 0_i64);
-    for connection in &connections {
+    let compatible = compatible_with(&connections, need.policy).await.context(PolicySnafu)?;
+    for (connection, compatible) in connections.iter().zip(compatible) {
         let tags = connection.require_tags().context(VcenterSnafu)?;
         let site = Site::with_privileges(connection, &tags, &settings.categories, &nodes).await;
         let site = site.context(PrivilegesSnafu)?;
-        let compatible: Option<HashSet<MoRef>> = match &parameters.policy {
-            Some(policy) => {
-                let id = connection.policies.id(policy).await.context(PolicySnafu)?;
-                let all = connection.policies.datastores(&id).await.context(PolicySnafu)?;
-                Some(HashSet::clone(&all))
-            }
-            None => None,
-        };
         // No suitable datastore means no capacity, which is an answer.
         let placed = placement::place(std::slice::from_ref(&site), &need, &[compatible]);
         let chosen = placed.map(|placed| placed.datastores).unwrap_or_default();

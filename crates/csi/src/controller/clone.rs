@@ -8,10 +8,11 @@ use vsphere::cns::{
 
 use super::{
     TASK_TIMEOUT,
+    create_find::is_recent,
     create_request::Source,
     failure::{self, CnsError},
 };
-use crate::vcenters::Connection;
+use crate::{records::Operation, vcenters::Connection};
 
 fn description(clone: &str) -> String {
     format!("clone-{clone}")
@@ -22,18 +23,17 @@ pub(super) fn is_temporary(description: Option<&str>) -> bool {
     description.is_some_and(|text| text.starts_with("clone-"))
 }
 
-/// The source of a new volume. A clone makes a snapshot of its source first.
+/// The source of a new volume. A clone makes a snapshot of its source first. `earlier` is the record of a call that got
+/// no answer.
 pub(super) async fn source(
     connection: &Connection,
     source: &Source,
     clone: &str,
-    is_repeated: bool,
+    earlier: Option<&Operation>,
 ) -> Result<VolumeSource, CnsError> {
     let (volume, snapshot) = match source {
         Source::Snapshot { volume, snapshot } => (volume, SnapshotId { id: snapshot.clone() }),
-        Source::Volume { volume } => {
-            (volume, snapshot(connection, volume, clone, is_repeated).await?)
-        }
+        Source::Volume { volume } => (volume, snapshot(connection, volume, clone, earlier).await?),
     };
     Ok(VolumeSource { volume: VolumeId::from(volume.as_str()), snapshot })
 }
@@ -43,13 +43,18 @@ async fn snapshot(
     connection: &Connection,
     volume: &str,
     clone: &str,
-    is_repeated: bool,
+    earlier: Option<&Operation>,
 ) -> Result<SnapshotId, CnsError> {
     let what = || format!("make a snapshot of the volume {volume} to clone it");
     // Tasks first: a task that ends after this has its snapshot in the list below.
     let call = |source| CnsError::Call { what: what(), source };
-    let is_running =
-        is_repeated && failure::is_running(connection, "createsnapshot").await.map_err(call)?;
+    let is_running = match earlier {
+        Some(earlier) => {
+            let is_running = failure::is_running(connection, "createsnapshot").await;
+            is_running.map_err(call)? || is_recent(earlier)
+        }
+        None => false,
+    };
     if let Some(existing) = find(connection, volume, clone).await?.into_iter().next() {
         return Ok(existing);
     }

@@ -14,14 +14,15 @@ use snafu::ResultExt as _;
 use tokio::time::Instant;
 use vsphere::{
     Error as VcenterError, FaultKind, MoRef,
-    cns::{CreateSpec, Created, ExtendSpec, QueryFilter, VolumeId, VolumeOutcome, VolumeTask},
+    cns::{CreateSpec, Created, ExtendSpec, VolumeId, VolumeOutcome, VolumeTask},
 };
 
 use super::{
     Driver, TASK_TIMEOUT, capabilities, clone,
     create_error::{
-        CnsSnafu, CreateError, DifferentSnafu, RecoverSnafu, UndecidedSnafu, VcenterSnafu,
+        CnsSnafu, CreateError, DifferentSnafu, NoSegmentSnafu, UndecidedSnafu, VcenterSnafu,
     },
+    create_find::{find, recover},
     create_plan::plan,
     create_request::{Source, WantedVolume},
     failure::{self, CnsError},
@@ -38,10 +39,9 @@ use crate::{
     vcenters::{Connection, KnownVolume},
 };
 
-/// A task that ends within this time is recorded with its result, in one write. Others are recorded first.
-const QUICK: Duration = Duration::from_secs(1);
-/// How long a lost call can take to appear among vCenter's tasks.
-const LOST_CALL: Duration = Duration::from_secs(10);
+/// A task that ends within this time is recorded with its result, in one write. Others are recorded first. Until then,
+/// a crash leaves a record without a task: the next controller looks for running tasks and for the volume's name.
+const QUICK: Duration = Duration::from_secs(5);
 
 pub(super) type Found = (Connection, Arc<KnownVolume>);
 
@@ -58,119 +58,12 @@ pub(super) async fn create(
     let (connection, volume) = if let Some(found) = found {
         complete(driver, &wanted, record, found).await?
     } else {
-        let is_repeated = record.is_some_and(|r| r.state == OperationState::InProgress);
-        make(driver, &wanted, is_repeated, planned).await?
+        let earlier = record.filter(|r| r.state == OperationState::InProgress);
+        make(driver, &wanted, earlier.as_ref(), planned).await?
     };
     let source = request.volume_content_source.clone();
-    let volume = described(driver, &connection, &volume, source, &wanted.terms);
+    let volume = described(driver, &connection, &volume, source, &wanted.terms)?;
     Ok(CreateVolumeResponse { volume: Some(volume) })
-}
-
-/// The volume that an earlier call created, or is about to create.
-pub(super) async fn find(
-    driver: &Driver,
-    wanted: &WantedVolume,
-    record: Option<&Operation>,
-) -> Result<Option<Found>, CreateError> {
-    let name = &wanted.name;
-    let connections = driver.vcenters.all().context(VcenterSnafu { name })?;
-    if let Some(record) = record {
-        let recorded = connections.iter().find(|c| *c.name == *record.vcenter);
-        // Upstream names the vCenter only if there are several.
-        let connection =
-            recorded.or_else(|| connections.first().filter(|_| connections.len() == 1));
-        if let Some(connection) = connection
-            && let Some(found) = follow_record(driver, wanted, record, connection).await?
-        {
-            return Ok(Some((connection.clone(), found)));
-        }
-    }
-    let foreign_changes = driver.records.foreign_changes();
-    for connection in connections {
-        let (client, cluster) = (&connection.client, connection.cluster_id());
-        let covered = connection.volumes.cover(foreign_changes, client, cluster).await;
-        covered.context(RecoverSnafu { name })?;
-        if let Some(volume) = connection.volumes.named(&wanted.cns_name)
-            && let Some(volume) = confirm(&connection, name, &volume.id).await?
-        {
-            return Ok(Some((connection, volume)));
-        }
-    }
-    Ok(None)
-}
-
-/// Asks CNS whether a remembered volume still exists. Another controller deletes volumes without a record.
-async fn confirm(
-    connection: &Connection,
-    name: &str,
-    id: &str,
-) -> Result<Option<Arc<KnownVolume>>, CreateError> {
-    let found = locate::in_cns(connection, id).await.context(RecoverSnafu { name })?;
-    if found.is_none() {
-        connection.volumes.remove(id);
-    }
-    Ok(found.map(|volume| connection.volumes.set(volume.into())))
-}
-
-async fn follow_record(
-    driver: &Driver,
-    wanted: &WantedVolume,
-    record: &Operation,
-    connection: &Connection,
-) -> Result<Option<Arc<KnownVolume>>, CreateError> {
-    let name = &wanted.name;
-    match (record.state, &record.volume_id, &record.task) {
-        (OperationState::Success, Some(id), _) => confirm(connection, name, id).await,
-        (OperationState::InProgress, _, Some(task)) => {
-            let resumed = connection.client.resume_volume_task::<Created>(task.clone());
-            let outcomes = match resumed.wait(TASK_TIMEOUT).await {
-                Err(VcenterError::TaskLost { .. }) => {
-                    return recover(wanted, record, connection).await;
-                }
-                // The earlier attempt failed; this one starts again.
-                Err(VcenterError::TaskFailed { .. }) => return Ok(None),
-                other => other,
-            };
-            let outcomes = outcomes.map_err(|source| {
-                let what = format!("wait for the task that creates the volume {name}");
-                CreateError::Cns { name: name.clone(), source: CnsError::Call { what, source } }
-            })?;
-            let created = created(outcomes);
-            Ok(created.ok().map(|(id, datastore)| {
-                let record_mib = record.capacity_mib.unwrap_or(wanted.size_mib);
-                let mib = source_mib(driver, wanted).unwrap_or(record_mib);
-                remember(connection, wanted, &id, mib, datastore.as_ref())
-            }))
-        }
-        (OperationState::InProgress, _, None) => recover(wanted, record, connection).await,
-        _ => Ok(None),
-    }
-}
-
-/// After a call without an answer: the volume exists, or a task still creates it, or nothing happened.
-async fn recover(
-    wanted: &WantedVolume,
-    record: &Operation,
-    connection: &Connection,
-) -> Result<Option<Arc<KnownVolume>>, CreateError> {
-    let name = &wanted.name;
-    let age = Duration::try_from(Timestamp::now().duration_since(record.started));
-    let is_recent = age.is_ok_and(|age| age < LOST_CALL);
-    // Tasks first: a task that ends after this has its volume in the list below.
-    let is_creating = failure::is_running(connection, "createvolume").await;
-    let is_creating = is_creating.context(RecoverSnafu { name })?;
-    let filter = QueryFilter {
-        names: vec![wanted.cns_name.clone()],
-        clusters: vec![connection.cluster_id().to_owned()],
-        ..QueryFilter::default()
-    };
-    let found = connection.client.query_volumes(&filter).await.context(RecoverSnafu { name })?;
-    let found = found.into_iter().find(|volume| volume.name.as_deref() == Some(&wanted.cns_name));
-    match found {
-        Some(volume) => Ok(Some(connection.volumes.set(volume.into()))),
-        None if is_creating || is_recent => UndecidedSnafu { name }.fail(),
-        None => Ok(None),
-    }
 }
 
 /// Checks that the existing volume is the wanted one, and does what an interrupted call left undone.
@@ -204,11 +97,11 @@ async fn complete(
     finish(driver, wanted, &connection, &volume, operation).await
 }
 
-/// Creates the volume. `is_repeated` if an earlier call got no answer.
+/// Creates the volume. `earlier` is the record of a call that got no answer.
 async fn make(
     driver: &Driver,
     wanted: &WantedVolume,
-    is_repeated: bool,
+    earlier: Option<&Operation>,
     planned: Option<PlannedVolume>,
 ) -> Result<Found, CreateError> {
     let name = &wanted.name;
@@ -217,32 +110,43 @@ async fn make(
     operation.capacity_mib = Some(wanted.size_mib);
     operation.source = wanted.source.as_ref().map(Source::id);
     operation.planned = planned.map(|planned| planned.0);
+    if let (Some(Source::Volume { .. }), Some(earlier)) = (&wanted.source, earlier) {
+        // The age of the earlier call for the snapshot of the clone.
+        operation.started = earlier.started;
+    }
     driver.records.store(&operation).await?;
     if let Some(source) = &wanted.source {
-        let made = clone::source(&connection, source, name, is_repeated).await;
+        driver.require_mandate()?;
+        let made = clone::source(&connection, source, name, earlier).await;
         let source = made.context(CnsSnafu { name })?;
         operation.snapshot_id = Some(source.snapshot.id.clone());
         spec.source = Some(source);
     }
+    if let Some(Source::Volume { .. }) = &wanted.source {
+        // The snapshot may have taken minutes. If another controller works on the volume now, this write fails.
+        operation.started = Timestamp::now();
+        driver.records.store(&operation).await?;
+    }
+    driver.require_mandate()?;
     let mib = spec.backing.capacity_mib();
     let since = Instant::now();
     let outcomes = start(driver, &connection, spec, &mut operation).await;
     let result = match outcomes {
-        Ok(outcomes) => created(outcomes),
+        Ok(outcomes) => match created(outcomes) {
+            Ok(new) => accept(&connection, wanted, &new, mib).await,
+            Err(error) => Err(error),
+        },
         // vCenter knows nothing of the task any more: it may have ended well.
         Err(VcenterError::TaskLost { .. }) => match recover(wanted, &operation, &connection).await?
         {
-            Some(volume) => Ok((volume.id.to_string(), None)),
+            Some(volume) => Ok(volume),
             None => return UndecidedSnafu { name }.fail(),
         },
         Err(source) => Err(CnsError::Call { what: "create a disk".to_owned(), source }),
     };
     connection.metrics().task_ended("create-volume", since, result.is_err());
     match result {
-        Ok((id, datastore)) => {
-            let volume = remember(&connection, wanted, &id, mib, datastore.as_ref());
-            finish(driver, wanted, &connection, &volume, operation).await
-        }
+        Ok(volume) => finish(driver, wanted, &connection, &volume, operation).await,
         Err(error) => {
             give_up(driver, wanted, &connection, &error, operation).await;
             connection.policies.forget();
@@ -275,14 +179,23 @@ async fn start(
     waiting.await
 }
 
-/// The id and datastore of the new volume.
-fn created(outcomes: Vec<VolumeOutcome<Created>>) -> Result<(String, Option<MoRef>), CnsError> {
+/// A volume that CNS created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NewVolume {
+    pub(super) id: String,
+    /// Its datastore, if CNS names it.
+    datastore: Option<MoRef>,
+}
+
+pub(super) fn created(outcomes: Vec<VolumeOutcome<Created>>) -> Result<NewVolume, CnsError> {
     let what = || "create a disk".to_owned();
     let Some(outcome) = outcomes.into_iter().next() else {
         return failure::NoResultSnafu { what: what() }.fail();
     };
     match (outcome.result, outcome.volume) {
-        (Ok(created), Some(volume)) => Ok((volume.id, created.datastore)),
+        (Ok(created), Some(volume)) => {
+            Ok(NewVolume { id: volume.id, datastore: created.datastore })
+        }
         (Ok(_), None) => failure::NoResultSnafu { what: what() }.fail(),
         (Err(fault), volume) => match (&fault.kind, volume) {
             // An earlier call registered it.
@@ -290,40 +203,46 @@ fn created(outcomes: Vec<VolumeOutcome<Created>>) -> Result<(String, Option<MoRe
                 FaultKind::CnsAlreadyRegistered { volume: Some(id) }
                 | FaultKind::CnsVolumeAlreadyExists { volume: Some(id) },
                 _,
-            ) => Ok((id.to_string(), None)),
+            ) => Ok(NewVolume { id: id.to_string(), datastore: None }),
             _ => Err(CnsError::Refused { what: what(), source: Box::new(fault) }),
         },
     }
 }
 
-fn remember(
+/// Remembers the new volume. CNS is asked only if the result does not say everything.
+async fn accept(
     connection: &Connection,
     wanted: &WantedVolume,
-    id: &str,
+    new: &NewVolume,
     capacity_mib: i64,
-    datastore: Option<&MoRef>,
-) -> Arc<KnownVolume> {
+) -> Result<Arc<KnownVolume>, CnsError> {
+    let id = &new.id;
     let url = {
         let view = connection.inventory().view();
-        let datastore = datastore.and_then(|reference| view.get(reference)?.as_datastore());
+        let reference = new.datastore.as_ref();
+        let datastore = reference.and_then(|reference| view.get(reference)?.as_datastore());
         datastore.and_then(|datastore| datastore.url.clone())
     };
-    connection.volumes.set(KnownVolume {
-        id: id.into(),
-        name: wanted.cns_name.as_str().into(),
-        capacity_mib,
-        datastore_url: url.unwrap_or_default(),
-        problem: None,
-        is_block: true,
-    })
-}
-
-/// The size that a copy has at first.
-fn source_mib(driver: &Driver, wanted: &WantedVolume) -> Option<i64> {
-    let source = wanted.source.as_ref()?;
-    let connections = driver.vcenters.all().ok()?;
-    let known = connections.iter().find_map(|c| c.volumes.get(source.volume()));
-    known.map(|volume| volume.capacity_mib)
+    if let Some(datastore_url) = url {
+        return Ok(connection.volumes.set(KnownVolume {
+            id: id.as_str().into(),
+            name: wanted.cns_name.as_str().into(),
+            capacity_mib,
+            datastore_url,
+            problem: None,
+            is_block: true,
+        }));
+    }
+    let found = locate::in_cns(connection, id).await.context(failure::UnreadSnafu { id })?;
+    match found {
+        Some(volume) if volume.name.as_deref() == Some(&wanted.cns_name) => {
+            Ok(connection.volumes.set(volume.into()))
+        }
+        Some(volume) => {
+            failure::OtherVolumeSnafu { id, name: volume.name.unwrap_or_default() }.fail()
+        }
+        None => failure::NoResultSnafu { what: "create a disk" }.fail(),
+    }
 }
 
 /// Grows a copy, removes the snapshot of a clone and records the success.
@@ -371,8 +290,8 @@ async fn give_up(
 ) {
     let is_final = match error {
         CnsError::Call { source, .. } => source.fault().is_some() || source.never_reached(),
-        CnsError::Refused { .. } => true,
-        CnsError::NoResult { .. } | CnsError::Undecided { .. } => false,
+        CnsError::Refused { .. } | CnsError::OtherVolume { .. } => true,
+        CnsError::NoResult { .. } | CnsError::Undecided { .. } | CnsError::Unread { .. } => false,
     };
     if is_final {
         if let Some(Source::Volume { volume }) = &wanted.source {
@@ -394,32 +313,45 @@ async fn give_up(
 
 /// The volume as a caller knows it. It is for the segments in `terms`, even if its datastore reaches more: a StorageClass
 /// with `allowedTopologies` keeps pods in these zones. Without terms, all segments of its datastore count.
+///
+/// Fails if its topology is needed and unknown: its PersistentVolume would get no node
+/// affinity, and pods would start where the disk cannot be attached.
 pub(super) fn described(
     driver: &Driver,
     connection: &Connection,
     volume: &KnownVolume,
     content_source: Option<VolumeContentSource>,
     terms: &[Segments],
-) -> Volume {
+) -> Result<Volume, CreateError> {
     let settings = driver.settings();
     let accessible_topology = if settings.categories.is_empty() {
         Vec::new()
     } else {
-        let (tags, nodes) = (connection.tags(), driver.nodes.get());
+        let name = &*volume.name;
+        let tags = connection.require_tags().context(VcenterSnafu { name })?;
+        let nodes = driver.nodes.get();
         let site = Site::new(connection, &tags, &settings.categories, &nodes);
-        let datastore = site.datastore_at(&volume.datastore_url);
-        let mut segments = datastore.map(|d| site.segments_with(d)).unwrap_or_default();
+        let (id, url) = (&*volume.id, &*volume.datastore_url);
+        let Some(datastore) = site.datastore_at(url) else {
+            let why = format!("its datastore {url} is not in view");
+            return NoSegmentSnafu { name, id, why }.fail();
+        };
+        let mut segments = site.segments_with(datastore);
+        if segments.is_empty() {
+            let why = format!("no zone has its datastore {} on all its hosts", datastore.name);
+            return NoSegmentSnafu { name, id, why }.fail();
+        }
         let is_requested = |segment: &Segments| terms.iter().any(|term| is_within(segment, term));
         if segments.iter().any(is_requested) {
             segments.retain(is_requested);
         }
         segments.into_iter().map(|s| Topology { segments: s.into_iter().collect() }).collect()
     };
-    Volume {
+    Ok(Volume {
         capacity_bytes: size::bytes(volume.capacity_mib),
         volume_id: volume.id.to_string(),
         volume_context: capabilities::volume_context(),
         content_source,
         accessible_topology,
-    }
+    })
 }

@@ -9,7 +9,7 @@ use super::{
     failure::{CnsError, code_of},
     locate::LocateError,
     locks::Busy,
-    placement::PlacementError,
+    placement::{CopyError, PlacementError},
     status_of,
 };
 use crate::{
@@ -50,6 +50,12 @@ pub(super) enum CreateError {
         "an earlier call to create the volume {name} got no answer, and vCenter may still work on it; repeat the call"
     ))]
     Undecided { name: String },
+    #[snafu(display(
+        "the volume {name} ({id}) exists, but its topology is unknown: {why}. Check the tags of hosts and the permissions on the datastore, and repeat the call"
+    ))]
+    NoSegment { name: String, id: String, why: String },
+    #[snafu(display("cannot create the volume {name} next to its source {origin}"))]
+    SourcePlacement { name: String, origin: String, source: CopyError },
     #[snafu(display("cannot find out what became of an earlier call to create the volume {name}"))]
     Recover { name: String, source: VcenterError },
 }
@@ -60,7 +66,10 @@ impl CreateError {
             Self::Request { source } => source.code(),
             Self::Busy { .. } => Code::Aborted,
             Self::Record { source } => source.code(),
-            Self::Vcenter { .. } | Self::Undecided { .. } => Code::Unavailable,
+            Self::Vcenter { .. } | Self::Undecided { .. } | Self::NoSegment { .. } => {
+                Code::Unavailable
+            }
+            Self::SourcePlacement { .. } => Code::ResourceExhausted,
             Self::Placement { source, .. } => source.code(),
             Self::Policy { source: PolicyError::Unknown { .. }, .. } => Code::InvalidArgument,
             Self::Policy { source: PolicyError::Read { source }, .. }

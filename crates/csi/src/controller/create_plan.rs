@@ -14,13 +14,16 @@ use super::{
     Driver,
     create_error::{
         CreateError, PlacementSnafu, PolicySnafu, PrivilegesSnafu, SmallerThanSourceSnafu,
-        SourceSnafu, VcenterSnafu,
+        SourcePlacementSnafu, SourceSnafu, VcenterSnafu,
     },
     create_request::{Source, WantedVolume},
     locate,
     placement::{self, Need, PlacementError},
 };
-use crate::{site::Site, vcenters::Connection};
+use crate::{
+    site::Site,
+    vcenters::{Connection, compatible_with},
+};
 
 /// The vCenter and the request to CNS, except for the source.
 pub(super) async fn plan(
@@ -54,7 +57,8 @@ pub(super) async fn plan(
     Ok((connection, spec))
 }
 
-/// The datastore of the source: CNS copies within a datastore. The copy has the size of its source and grows afterwards.
+/// The datastore of the source, if it meets the request: CNS copies within a datastore. The copy has the size of its
+/// source and grows afterwards.
 async fn next_to_source(
     driver: &Driver,
     wanted: &WantedVolume,
@@ -69,13 +73,23 @@ async fn next_to_source(
         let origin = source.id();
         return SmallerThanSourceSnafu { name, origin, wanted_mib, source_mib }.fail();
     }
-    let datastores = {
-        let view = connection.inventory().view();
-        let all = view.datastores();
-        let own = all.iter().find(|d| d.url.as_deref() == Some(&*origin.datastore_url));
-        own.map(|datastore| datastore.reference.clone()).into_iter().collect()
-    };
-    Ok((connection, datastores, origin.capacity_mib))
+    let (settings, nodes) = (driver.settings(), driver.nodes.get());
+    let tags = connection.require_tags().context(VcenterSnafu { name })?;
+    let site = Site::with_privileges(&connection, &tags, &settings.categories, &nodes).await;
+    let site = site.context(PrivilegesSnafu { name })?;
+    let compatible = compatible_datastores(std::slice::from_ref(&connection), wanted).await?;
+    let compatible = compatible.first().and_then(Option::as_ref);
+    let copied = placement::place_copy(&site, &origin.datastore_url, &need(wanted), compatible);
+    let datastore = copied.context(SourcePlacementSnafu { name, origin: source.id() })?;
+    Ok((connection, vec![datastore], origin.capacity_mib))
+}
+
+fn need(wanted: &WantedVolume) -> Need<'_> {
+    Need {
+        terms: wanted.terms.clone(),
+        datastore_url: wanted.parameters.datastore_url.as_deref(),
+        policy: wanted.parameters.policy.as_deref(),
+    }
 }
 
 async fn place(
@@ -85,34 +99,26 @@ async fn place(
     let name = &wanted.name;
     let connections = driver.vcenters.all_live().context(VcenterSnafu { name })?;
     let (settings, nodes) = (driver.settings(), driver.nodes.get());
-    let (mut sites, mut compatible) = (Vec::new(), Vec::new());
+    let mut sites = Vec::new();
     for connection in &connections {
         let tags = connection.require_tags().context(VcenterSnafu { name })?;
         let site = Site::with_privileges(connection, &tags, &settings.categories, &nodes).await;
         sites.push(site.context(PrivilegesSnafu { name })?);
-        compatible.push(compatible_datastores(connection, wanted).await?);
     }
-    let need = Need {
-        terms: wanted.terms.clone(),
-        datastore_url: wanted.parameters.datastore_url.as_deref(),
-        policy: wanted.parameters.policy.as_deref(),
-    };
+    let compatible = compatible_datastores(&connections, wanted).await?;
+    let need = need(wanted);
     let placed = placement::place(&sites, &need, &compatible).context(PlacementSnafu { name })?;
     let connection = connections.get(placed.site).cloned();
     let connection = connection.ok_or(PlacementError::NoHost).context(PlacementSnafu { name })?;
     Ok((connection, placed.datastores))
 }
 
-/// The datastores that satisfy the policy. With several vCenters, one without the policy has none.
 async fn compatible_datastores(
-    connection: &Connection,
+    connections: &[Connection],
     wanted: &WantedVolume,
-) -> Result<Option<HashSet<MoRef>>, CreateError> {
-    let name = &wanted.name;
-    let Some(policy) = &wanted.parameters.policy else { return Ok(None) };
-    let id = connection.policies.id(policy).await.context(PolicySnafu { name })?;
-    let datastores = connection.policies.datastores(&id).await.context(PolicySnafu { name })?;
-    Ok(Some(HashSet::clone(&datastores)))
+) -> Result<Vec<Option<HashSet<MoRef>>>, CreateError> {
+    let compatible = compatible_with(connections, wanted.parameters.policy.as_deref()).await;
+    compatible.context(PolicySnafu { name: &wanted.name })
 }
 
 fn metadata(connection: &Connection, wanted: &WantedVolume) -> VolumeMetadata {

@@ -29,6 +29,12 @@ pub(super) enum CnsError {
         "an earlier call to {what} got no answer, and vCenter may still work on it; repeat the call"
     ))]
     Undecided { what: String },
+    #[snafu(display("CNS created the volume {id}, but it cannot be read; repeat the call"))]
+    Unread { id: String, source: Error },
+    #[snafu(display(
+        "CNS answered with the volume {id}, which has another name, \"{name}\": it is not used"
+    ))]
+    OtherVolume { id: String, name: String },
 }
 
 impl CnsError {
@@ -43,8 +49,8 @@ impl CnsError {
         match self {
             Self::Call { source, .. } => code_of(source),
             Self::Refused { source, .. } => code_of_fault(source),
-            Self::NoResult { .. } => Code::Internal,
-            Self::Undecided { .. } => Code::Unavailable,
+            Self::NoResult { .. } | Self::OtherVolume { .. } => Code::Internal,
+            Self::Undecided { .. } | Self::Unread { .. } => Code::Unavailable,
         }
     }
 
@@ -52,7 +58,10 @@ impl CnsError {
         match self {
             Self::Call { source, .. } => source.fault(),
             Self::Refused { source, .. } => Some(source),
-            Self::NoResult { .. } | Self::Undecided { .. } => None,
+            Self::NoResult { .. }
+            | Self::Undecided { .. }
+            | Self::Unread { .. }
+            | Self::OtherVolume { .. } => None,
         }
     }
 }

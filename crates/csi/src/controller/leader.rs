@@ -106,6 +106,7 @@ impl Leader {
                 stop.cancelled().await;
                 return Ok(());
             }
+            self.service.lead(mandate.clone());
             let capacity = CapacitySettings {
                 namespace: self.namespace.clone(),
                 owner: self.deployment().await,

@@ -31,11 +31,11 @@ pub(super) struct Placement {
 #[derive(Debug, Snafu)]
 pub(super) enum PlacementError {
     #[snafu(display(
-        "no datastore of any vCenter has the URL {url}; known are {known}. Correct the parameter datastoreurl of the StorageClass"
+        "no datastore of any vCenter has the URL {url}; known are {known}. Correct the parameter datastoreurl of the StorageClass (VDO-1503)"
     ))]
     UnknownUrl { url: String, known: String },
     #[snafu(display(
-        "the datastore {name} is not accessible from all hosts{scope}: {missing} cannot use it. Mount it there, or choose another datastore"
+        "the datastore {name} is not accessible from all hosts{scope}: {missing} cannot use it. Mount it there, or choose another datastore (VDO-1504)"
     ))]
     NotShared { name: String, scope: String, missing: String },
     #[snafu(display(
@@ -43,15 +43,15 @@ pub(super) enum PlacementError {
     ))]
     UnknownSegment { wanted: String, known: String },
     #[snafu(display(
-        "no usable datastore is mounted on all {hosts} hosts{scope}{nearest}. Mount one on all of them, or divide the hosts into zones"
+        "no usable datastore is mounted on all {hosts} hosts{scope}{nearest}. Mount one on all of them, or divide the hosts into zones (VDO-1501)"
     ))]
     NoShared { hosts: usize, scope: String, nearest: String },
     #[snafu(display(
-        "no datastore{scope} satisfies the storage policy \"{policy}\"; checked {checked}"
+        "no datastore{scope} satisfies the storage policy \"{policy}\"; checked {checked} (VDO-1506)"
     ))]
     Policy { policy: String, scope: String, checked: String },
     #[snafu(display(
-        "the driver's vSphere user lacks the privilege {DATASTORE_PRIVILEGE} on {datastores}. Grant it on the datastores for volumes"
+        "the driver's vSphere user lacks the privilege {DATASTORE_PRIVILEGE} on {datastores}. Grant it on the datastores for volumes (VDO-1402)"
     ))]
     NoPrivilege { datastores: String },
     #[snafu(display("the vCenters have no usable host"))]
@@ -98,15 +98,83 @@ pub(super) fn place(
     Err(failure)
 }
 
+/// Why a copy cannot be next to its source. CNS copies within a datastore.
+#[derive(Debug, Snafu)]
+pub(super) enum CopyError {
+    #[snafu(display(
+        "the datastore {url} of the source is not in view: check the datacenters in csi-vsphere.conf and the permissions on the datastore"
+    ))]
+    NotInView { url: String },
+    #[snafu(display(
+        "the StorageClass asks for the datastore {wanted}, but a copy is on the datastore of its source, {name} ({url})"
+    ))]
+    OtherDatastore { wanted: String, name: String, url: String },
+    #[snafu(display(
+        "a copy is on the datastore of its source, {name}, which does not satisfy the storage policy \"{policy}\""
+    ))]
+    OtherPolicy { name: String, policy: String },
+    #[snafu(display(
+        "the driver's vSphere user lacks the privilege {DATASTORE_PRIVILEGE} on {name}, the datastore of the source (VDO-1402)"
+    ))]
+    CopyPrivilege { name: String },
+    #[snafu(display(
+        "a copy is on the datastore of its source, {name}, which is accessible from {accessible}, but not from {wanted}. Let the pod run there, or copy the data"
+    ))]
+    OtherSegment { name: String, wanted: String, accessible: String },
+}
+
+/// The datastore of the source, if it meets the needs of the copy.
+pub(super) fn place_copy(
+    site: &Site,
+    url: &str,
+    need: &Need<'_>,
+    compatible: Option<&HashSet<MoRef>>,
+) -> Result<MoRef, CopyError> {
+    let Some(datastore) = site.datastore_at(url) else {
+        return NotInViewSnafu { url }.fail();
+    };
+    let name = &datastore.name;
+    if let Some(wanted) = need.datastore_url.filter(|wanted| !same_url(wanted, url)) {
+        return OtherDatastoreSnafu { wanted, name, url }.fail();
+    }
+    if compatible.is_some_and(|all| !all.contains(&datastore.reference)) {
+        let policy = need.policy.unwrap_or_default();
+        return OtherPolicySnafu { name, policy }.fail();
+    }
+    if !datastore.writable {
+        return CopyPrivilegeSnafu { name }.fail();
+    }
+    let is_accessible = |term: &Segments| {
+        let mut hosts =
+            site.hosts.iter().filter(|host| host.usable && is_within(&host.segments, term));
+        let first = hosts.next();
+        first.is_some_and(|first| datastore.hosts.contains(&first.reference))
+            && hosts.all(|host| datastore.hosts.contains(&host.reference))
+    };
+    if !need.terms.is_empty() && !need.terms.iter().any(is_accessible) {
+        let shown = |segments: &[Segments]| {
+            let texts: Vec<String> = segments.iter().map(show).collect();
+            list(texts.iter().map(String::as_str))
+        };
+        let accessible = shown(&site.segments_with(datastore));
+        return OtherSegmentSnafu { name, wanted: shown(&need.terms), accessible }.fail();
+    }
+    Ok(datastore.reference.clone())
+}
+
+/// Whether segments are among those that a term requests.
+pub(super) fn is_within(segments: &Segments, term: &Segments) -> bool {
+    term.iter().all(|(key, value)| segments.get(key) == Some(value))
+}
+
 fn place_in(
     site: &Site,
     term: &Segments,
     need: &Need<'_>,
     compatible: Option<&HashSet<MoRef>>,
 ) -> Result<Vec<MoRef>, PlacementError> {
-    let matches = |own: &Segments| is_within(own, term);
     let scope = if term.is_empty() { String::new() } else { format!(" of {}", show(term)) };
-    let of_segment = site.hosts.iter().filter(|host| matches(&host.segments));
+    let of_segment = site.hosts.iter().filter(|host| is_within(&host.segments, term));
     let hosts: Vec<_> =
         of_segment.filter(|host| host.usable && (host.has_node || !term.is_empty())).collect();
     if hosts.is_empty() && !term.is_empty() {
@@ -167,11 +235,6 @@ fn prefer(mut suitable: Vec<&SiteDatastore>, term: &Segments) -> Vec<MoRef> {
     }
     suitable.sort_by_key(|datastore| std::cmp::Reverse(datastore.free));
     suitable.into_iter().map(|datastore| datastore.reference.clone()).collect()
-}
-
-/// Whether segments are among those that a term requests.
-pub(super) fn is_within(segments: &Segments, term: &Segments) -> bool {
-    term.iter().all(|(key, value)| segments.get(key) == Some(value))
 }
 
 pub(super) fn show(segments: &Segments) -> String {
@@ -288,6 +351,32 @@ mod tests {
         some.datastores[0].writable = false;
         let error = placed(some, &need).unwrap_err();
         assert!(error.contains("Datastore.FileManagement on all, zone-a"), "{error}");
+    }
+
+    #[test]
+    fn a_copy_is_next_to_its_source_or_nowhere() {
+        let copied = |url: &str, need: &Need<'_>, compatible: Option<&HashSet<MoRef>>| {
+            let placed = place_copy(&site(), url, need, compatible);
+            placed.map(|datastore| datastore.id.to_string()).map_err(|error| error.to_string())
+        };
+        let zone = |zone: &str| Need { terms: vec![term(zone)], ..Need::default() };
+        let zone_a = "ds:///zone-a/";
+        assert_eq!(copied(zone_a, &Need::default(), None).as_deref(), Ok("zone-a"));
+        assert_eq!(copied(zone_a, &zone("a"), None).as_deref(), Ok("zone-a"));
+        let error = copied(zone_a, &zone("b"), None).unwrap_err();
+        assert!(error.contains("accessible from zone=a, but not from zone=b"), "{error}");
+        let error = copied(zone_a, &zone("c"), None).unwrap_err();
+        assert!(error.contains("not from zone=c"), "{error}");
+        let either = Need { terms: vec![term("b"), term("a")], ..Need::default() };
+        assert_eq!(copied(zone_a, &either, None).as_deref(), Ok("zone-a"));
+        let elsewhere = Need { datastore_url: Some("ds:///all"), ..Need::default() };
+        let error = copied(zone_a, &elsewhere, None).unwrap_err();
+        assert!(error.contains("ds:///all"), "{error}");
+        let gold = Need { policy: Some("gold"), ..Need::default() };
+        let error = copied(zone_a, &gold, Some(&HashSet::new())).unwrap_err();
+        assert!(error.contains("\"gold\""), "{error}");
+        let error = copied("ds:///hidden/", &Need::default(), None).unwrap_err();
+        assert!(error.contains("ds:///hidden/ of the source is not in view"), "{error}");
     }
 
     #[test]

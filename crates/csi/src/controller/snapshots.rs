@@ -6,12 +6,14 @@
 //! CreateSnapshot is recorded. DeleteSnapshot is not: the id names one snapshot for ever, so a repeated call deletes
 //! the same one or finds nothing.
 
+use jiff::Timestamp;
 use snafu::{ResultExt as _, Snafu, ensure};
 use tonic::Code;
 use vsphere::cns::{SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotId, SnapshotInfo, VolumeId};
 
 use super::{
     Driver, clone,
+    create_find::is_recent,
     failure::{self, CnsError},
     locate::{self, LocateError},
     locks::Busy,
@@ -55,7 +57,7 @@ pub(super) enum SnapshotError {
     ))]
     Different { name: String, volume: String, other: String },
     #[snafu(display(
-        "the volume {volume} has {count} snapshots, and the configured limit is {limit}. Delete snapshots, or raise global-max-snapshots-per-block-volume in csi-vsphere.conf (at most 32)"
+        "the volume {volume} has {count} snapshots, and the configured limit is {limit}. Delete snapshots, or raise global-max-snapshots-per-block-volume in csi-vsphere.conf, at most 32 (VDO-1521)"
     ))]
     TooMany { volume: String, count: usize, limit: u32 },
     #[snafu(display("cannot create the snapshot {name} of the volume {volume}"))]
@@ -105,9 +107,16 @@ pub(super) async fn create(
     let record_name = description(name, volume);
     let record = driver.records.find(&record_name).await?;
     let record = record.filter(|record| record.state == OperationState::InProgress);
+    let record = record.map(|record| of_vcenter(record, &connection));
+    let lost = record.as_ref().filter(|record| record.task.is_none());
     // Tasks first: a task that ends after this has its snapshot in the list below.
-    let is_running = record.as_ref().is_some_and(|record| record.task.is_none())
-        && is_making(&connection).await.context(CreateSnafu { name, volume })?;
+    let is_running = match lost {
+        Some(record) => {
+            let is_making = is_making(&connection).await.context(CreateSnafu { name, volume })?;
+            is_making || is_recent(record)
+        }
+        None => false,
+    };
     let own = query(&connection, Some(volume), None).await.context(CreateSnafu { name, volume })?;
     let existing = own.iter().find(|s| s.description.as_deref() == Some(&record_name));
     let snapshot = match existing {
@@ -120,6 +129,13 @@ pub(super) async fn create(
     };
     let snapshot = described(&snapshot, source.capacity_mib);
     Ok(CreateSnapshotResponse { snapshot: Some(snapshot) })
+}
+
+/// The task of another vCenter means nothing in this one.
+fn of_vcenter(record: Operation, connection: &Connection) -> Operation {
+    let is_own = record.vcenter.is_empty() || *record.vcenter == *connection.name;
+    let task = record.task.filter(|_| is_own);
+    Operation { vcenter: connection.name.to_string(), task, ..record }
 }
 
 async fn is_making(connection: &Connection) -> Result<bool, CnsError> {
@@ -165,12 +181,15 @@ async fn make(
     let record_name = description(name, volume);
     let mut operation = record.unwrap_or_else(|| Operation::begin(&record_name, &connection.name));
     let what = || "make a snapshot of the disk".to_owned();
+    let is_resumed = operation.task.is_some();
     let started = if let Some(task) = &operation.task {
         // A task that this or an earlier process started.
         Ok(connection.client.resume_volume_task(task.clone()))
     } else {
         operation.volume_id = Some(volume.to_owned());
+        operation.started = Timestamp::now();
         driver.records.store(&operation).await?;
+        driver.require_mandate()?;
         let volume = VolumeId::from(volume);
         let specs = [SnapshotCreateSpec { volume, description: record_name.clone() }];
         connection.client.create_volume_snapshots(&specs).await
@@ -180,8 +199,14 @@ async fn make(
     }
     let started = std::future::ready(started);
     let made = failure::run(connection, "create-snapshot", what, started).await;
-    let made =
-        made.and_then(|(_, made)| made.snapshot.ok_or_else(|| CnsError::NoResult { what: what() }));
+    // A vCenter that was replaced or restored gives the same number to another task.
+    let is_own = |snapshot: &SnapshotInfo| {
+        snapshot.volume.id == volume && snapshot.description.as_deref() == Some(&record_name)
+    };
+    let made = made.and_then(|(_, made)| {
+        let made = made.snapshot.filter(|snapshot| !is_resumed || is_own(snapshot));
+        made.ok_or_else(|| CnsError::NoResult { what: what() })
+    });
     match &made {
         Ok(snapshot) => {
             operation.state = OperationState::Success;
@@ -190,8 +215,13 @@ async fn make(
         Err(error) => {
             // Without an answer, the next call looks for the snapshot by its description.
             let answered = error.fault().is_some() || matches!(error, CnsError::NoResult { .. });
-            let lost =
-                matches!(error, CnsError::Call { source: vsphere::Error::TaskLost { .. }, .. });
+            let lost = matches!(
+                error,
+                CnsError::Call {
+                    source: vsphere::Error::TaskLost { .. } | vsphere::Error::Unreadable { .. },
+                    ..
+                }
+            );
             if answered || lost {
                 operation.state = OperationState::Error;
             }

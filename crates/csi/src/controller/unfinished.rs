@@ -7,6 +7,7 @@ use vsphere::cns::Volume as CnsVolume;
 use super::{
     ControllerService, Driver, clone, create,
     create_error::{CnsSnafu, CreateError, RecoverSnafu, SourceSnafu, UndecidedSnafu},
+    create_find,
     create_request::{Source, WantedVolume},
     failure,
     locate::{self, LocateError},
@@ -81,7 +82,7 @@ async fn settle(driver: &Driver, name: &str) -> Result<Option<Volume>, Unfinishe
     let record = driver.records.find(name).await.map_err(CreateError::from)?;
     let Some(record) = record else { return Ok(None) };
     let wanted = WantedVolume::recorded(&record);
-    let found = create::find(driver, &wanted, Some(&record)).await?;
+    let found = create_find::find(driver, &wanted, Some(&record)).await?;
     if let Some(Source::Volume { volume }) = &wanted.source
         && record.state == OperationState::InProgress
     {
@@ -93,7 +94,7 @@ async fn settle(driver: &Driver, name: &str) -> Result<Option<Volume>, Unfinishe
     };
     let in_cns = locate::in_cns(&connection, &volume.id).await.context(RecoverSnafu { name })?;
     require_own(name, connection.cluster_id(), in_cns.as_ref())?;
-    Ok(Some(create::described(driver, &connection, &volume, None, &[])))
+    Ok(Some(create::described(driver, &connection, &volume, None, &[])?))
 }
 
 /// The source of a clone cannot be deleted while it has the temporary snapshot.

@@ -10,6 +10,8 @@ use snafu::{ResultExt as _, Snafu};
 use tokio::time::Instant;
 use vsphere::{Client, MoRef};
 
+use super::Connection;
+
 /// How long names and compatibility are trusted. A name that is not in the cache is looked up again at once.
 const FRESH_FOR: Duration = Duration::from_mins(5);
 /// An unknown name is looked up at most this often.
@@ -18,11 +20,39 @@ const MIN_AGE: Duration = Duration::from_secs(5);
 #[derive(Debug, Snafu)]
 pub enum PolicyError {
     #[snafu(display(
-        "there is no storage policy \"{name}\" in the vCenter {vcenter}; known policies: {known}. Create it, or give the vSphere user the privilege StorageProfile.View on the vCenter"
+        "there is no storage policy \"{name}\" in the vCenter {vcenter}; known policies: {known}. Create it, or give the vSphere user the privilege StorageProfile.View on the vCenter (VDO-1505)"
     ))]
     Unknown { vcenter: String, name: String, known: String },
     #[snafu(display("cannot read the storage policies"))]
     Read { source: vsphere::Error },
+}
+
+/// The datastores of each vCenter that satisfy a policy; `None` without a policy. A vCenter without the policy has none,
+/// unless all lack it.
+pub async fn compatible_with(
+    connections: &[Connection],
+    policy: Option<&str>,
+) -> Result<Vec<Option<HashSet<MoRef>>>, PolicyError> {
+    let Some(policy) = policy else { return Ok(vec![None; connections.len()]) };
+    let (mut all, mut unknown, mut is_known) = (Vec::new(), None, false);
+    for connection in connections {
+        let datastores = match connection.policies.id(policy).await {
+            Ok(id) => {
+                is_known = true;
+                HashSet::clone(&*connection.policies.datastores(&id).await?)
+            }
+            Err(error @ PolicyError::Unknown { .. }) => {
+                unknown = Some(error);
+                HashSet::new()
+            }
+            Err(error) => return Err(error),
+        };
+        all.push(Some(datastores));
+    }
+    match unknown {
+        Some(error) if !is_known => Err(error),
+        _ => Ok(all),
+    }
 }
 
 /// The datastores that satisfy each policy, and when this was checked.

@@ -83,7 +83,7 @@ async fn the_volume_of_a_deleted_claim_is_handled_by_its_reclaim_policy() {
     let site = Site::on(plane).await;
     site.storage_class("delete", "Delete").await;
     site.storage_class("retain", "Retain").await;
-    let slow = || Fault::on("CnsCreateVolume").task_takes(Duration::from_secs(4));
+    let slow = || Fault::on("CnsCreateVolume").task_takes(Duration::from_secs(15));
 
     let orphan = site.orphan("delete", slow(), true).await;
     let process = site.controller_with("deletes", &[]).await;

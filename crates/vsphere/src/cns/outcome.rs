@@ -57,7 +57,10 @@ impl sealed::Sealed for Done {
 impl Outcome for Created {}
 impl sealed::Sealed for Created {
     fn from_result(result: OperationResult) -> Self {
-        let datastore = result.placements.into_iter().find_map(|placement| placement.datastore);
+        // The other entries are datastores that CNS tried, with the faults.
+        let mut chosen =
+            result.placements.into_iter().filter(|placement| placement.faults.is_empty());
+        let datastore = chosen.find_map(|placement| placement.datastore);
         Self { name: result.name, datastore }
     }
 }
@@ -91,5 +94,32 @@ impl<T: Outcome> From<OperationResult> for VolumeOutcome<T> {
             None => Ok(T::from_result(result)),
         };
         Self { volume, result }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xml::codec::from_xml;
+
+    /// Hand-made data: the simulator reports only the chosen datastore.
+    #[test]
+    fn a_datastore_with_faults_is_not_the_chosen_one() {
+        let placement = |datastore: &str, faults: &str| {
+            format!(
+                r#"<placementResults><datastore type="Datastore">{datastore}</datastore>{faults}</placementResults>"#
+            )
+        };
+        let fault = r#"<placementFaults><fault xsi:type="NoDiskSpace"><datastore>a</datastore></fault>
+            <localizedMessage>full</localizedMessage></placementFaults>"#;
+        let created = |placements: &str| -> Option<String> {
+            let xml = format!("<r><volumeId><id>v</id></volumeId>{placements}</r>");
+            let outcome =
+                VolumeOutcome::<Created>::from(from_xml::<OperationResult>(&xml).unwrap());
+            outcome.result.unwrap().datastore.map(|datastore| datastore.id.to_string())
+        };
+        let (full, chosen) = (placement("datastore-1", fault), placement("datastore-2", ""));
+        assert_eq!(created(&format!("{full}{chosen}")).as_deref(), Some("datastore-2"));
+        assert_eq!(created(&full), None);
     }
 }

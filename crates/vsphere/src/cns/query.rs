@@ -172,6 +172,8 @@ data! {
 data! {
     pub struct Placement {
         datastore: Option<MoRef> = "datastore",
+        /// Why CNS did not use the datastore.
+        faults: Vec<Fault> = "placementFaults",
     }
 }
 
@@ -193,6 +195,14 @@ data! {
         /// The URL of its datastore.
         backing: Option<RawStorageBacking> = "backing",
         capacity_mib: Option<i64> = "capacityInMB",
+        /// The ids of the VMs that have the disk.
+        consumers: Vec<RawConsumer> = "consumerId",
+    }
+}
+
+data! {
+    pub struct RawConsumer {
+        id: String = "id",
     }
 }
 
@@ -218,6 +228,8 @@ pub struct VolumeInfo {
     pub object: Option<String>,
     /// `thin` or `thick`.
     pub provisioning: Option<String>,
+    /// The ids of the VMs that have the disk.
+    pub consumers: Vec<String>,
 }
 
 impl From<Option<RawInfo>> for VolumeInfo {
@@ -227,6 +239,7 @@ impl From<Option<RawInfo>> for VolumeInfo {
         };
         let mut info =
             Self { name: config.name, capacity_mib: config.capacity_mib, ..Self::default() };
+        info.consumers = config.consumers.into_iter().map(|consumer| consumer.id).collect();
         if let Some(backing) = config.backing {
             info.datastore = backing.datastore;
             info.file = backing.file;
