@@ -157,6 +157,16 @@ func freeKey(vm *simulator.VirtualMachine, from int32) int32 {
 	return from
 }
 
+// CnsQueryVolumeInfo names the VM that has the disk. A VM that was destroyed has none.
+func (c *volumes) CnsQueryVolumeInfo(ctx *simulator.Context, req *cnstypes.CnsQueryVolumeInfo) soap.HasFault {
+	for _, id := range req.VolumeIds {
+		if disk := c.sim.diskObject(id.Id); disk != nil && c.attachedTo(id.Id) == nil {
+			disk.Config.ConsumerId = nil
+		}
+	}
+	return c.CnsVolumeManager.CnsQueryVolumeInfo(ctx, req)
+}
+
 func (c *volumes) CnsDetachVolume(ctx *simulator.Context, req *cnstypes.CnsDetachVolume) soap.HasFault {
 	entity := cnsTaskEntity
 	if len(req.DetachSpecs) > 0 {

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
+#[path = "controller/detach.rs"]
+mod detach;
 #[path = "controller/recovery.rs"]
 mod recovery;
 

@@ -45,11 +45,11 @@ pub(super) enum PublishError {
     #[snafu(display("cannot attach the volume {volume} to the node {node}"))]
     Vcenter { volume: String, node: String, source: Unavailable },
     #[snafu(display(
-        "there is no node {node}: no configured vCenter has a VM with this uuid, or the driver's vSphere user cannot see it. Check the datacenters in csi-vsphere.conf and the permissions on the VM"
+        "there is no node {node}: no configured vCenter has a VM with this uuid, or the driver's vSphere user cannot see it. Check the datacenters in csi-vsphere.conf and the permissions on the VM (VDO-1201)"
     ))]
     UnknownNode { node: String },
     #[snafu(display(
-        "the VMs {vms} have the same uuid {node}, so the driver cannot tell which one is the node; give each VM its own uuid.bios"
+        "the VMs {vms} have the same uuid {node}, so the driver cannot tell which one is the node; give each VM its own uuid.bios (VDO-1202)"
     ))]
     Ambiguous { node: String, vms: String },
     #[snafu(display("there is no volume {volume}: CNS in the vCenter {vcenter} does not know it"))]
@@ -63,9 +63,13 @@ pub(super) enum PublishError {
     ))]
     Elsewhere { volume: String, holder: String },
     #[snafu(display(
-        "the VM {vm} has no free slot for the volume {volume}: all its SCSI controllers are full. Detach disks or move pods to another node"
+        "the VM {vm} has no free slot for the volume {volume}: all its SCSI controllers are full. Detach disks or move pods to another node (VDO-1205)"
     ))]
     NodeFull { volume: String, vm: String },
+    #[snafu(display(
+        "the volume {volume} is attached to the VM {vm}, but vCenter does not report the uuid of its disk, so the node cannot find it. Set disk.EnableUUID=TRUE on the VM and power it off and on (VDO-1203)"
+    ))]
+    NoDiskUuid { volume: String, vm: String },
     #[snafu(display("cannot attach the volume {volume} to the VM {vm}"))]
     Cns { volume: String, vm: String, source: CnsError },
 }
@@ -79,7 +83,7 @@ impl PublishError {
             | Self::ReadOnly
             | Self::File { .. } => Code::InvalidArgument,
             Self::Busy { .. } => Code::Aborted,
-            Self::Vcenter { .. } => Code::Unavailable,
+            Self::Vcenter { .. } | Self::NoDiskUuid { .. } => Code::Unavailable,
             Self::UnknownNode { .. } | Self::UnknownVolume { .. } => Code::NotFound,
             Self::Ambiguous { .. } | Self::OtherVcenter { .. } | Self::Elsewhere { .. } => {
                 Code::FailedPrecondition
@@ -110,6 +114,7 @@ pub(super) async fn publish(
         Err(refused) if is_vm_gone(&refused, &vm) => return UnknownNodeSnafu { node }.fail(),
         Err(refused) => attached_before(&connection, &vm, volume, refused).await?,
     };
+    let uuid = if uuid.is_empty() { seen_uuid(&connection, &vm, volume).await? } else { uuid };
     let uuid = uuid.replace('-', "").to_ascii_lowercase();
     Ok(ControllerPublishVolumeResponse {
         publish_context: HashMap::from([
@@ -156,6 +161,19 @@ fn find_vm(
     Ok((connection, vm))
 }
 
+/// The disk's uuid in the inventory: CNS attached the disk without naming it.
+async fn seen_uuid(connection: &Connection, vm: &Vm, volume: &str) -> Result<String, PublishError> {
+    match wait_for_holder(connection, volume).await {
+        Some((holder, Some(uuid))) if holder.reference == vm.reference && !uuid.is_empty() => {
+            Ok(uuid)
+        }
+        _ => {
+            let vm = locate::title(&connection.inventory().view(), vm);
+            NoDiskUuidSnafu { volume, vm }.fail()
+        }
+    }
+}
+
 /// The VM was destroyed, and the inventory does not show it yet.
 fn is_vm_gone(refused: &Refused, vm: &Vm) -> bool {
     let fault = match refused {
@@ -175,12 +193,19 @@ async fn attached_before(
 ) -> Result<String, PublishError> {
     let title = locate::title(&connection.inventory().view(), vm);
     let what = || "attach the disk".to_owned();
+    let is_about_volume =
+        |fault: &&Fault| is_volume_missing(fault) || is_in_use(fault) || is_full(fault);
     let fault = match refused {
-        Refused::Call(source) => {
-            let source = CnsError::Call { what: what(), source };
-            return Err(PublishError::Cns { volume: volume.to_owned(), vm: title, source });
-        }
         Refused::Volume(fault) => fault,
+        // A task for one volume can fail as a whole.
+        Refused::Call(source) => {
+            if let Some(fault) = source.fault().filter(is_about_volume) {
+                fault.clone()
+            } else {
+                let source = CnsError::Call { what: what(), source };
+                return Err(PublishError::Cns { volume: volume.to_owned(), vm: title, source });
+            }
+        }
     };
     if is_volume_missing(&fault) {
         let vcenter = &*connection.name;

@@ -6,13 +6,14 @@ use snafu::{ResultExt as _, Snafu, ensure};
 use tonic::Code;
 use vsphere::{
     BiosUuid, FaultKind,
+    cns::VolumeId,
     inventory::{Lookup, Vm},
 };
 
 use super::{
     Driver, TASK_TIMEOUT,
     failure::{CnsError, code_of, is_volume_missing},
-    locate,
+    locate::{self, LocateError},
     locks::Busy,
     publish::VIEW_LAG,
     status_of,
@@ -28,12 +29,14 @@ pub(super) enum UnpublishError {
     NoVolume,
     #[snafu(transparent)]
     Busy { source: Busy },
+    #[snafu(transparent)]
+    Locate { source: LocateError },
     #[snafu(display("cannot detach the volume {volume}"))]
     Vcenter { volume: String, source: Unavailable },
     #[snafu(display("cannot find out whether the VM of the node {node} still exists"))]
     Search { node: String, source: vsphere::Error },
     #[snafu(display(
-        "the VM of the node {node} left the inventory, but vCenter does not confirm that it is gone: {why}. The volume {volume} stays attached until this is clear"
+        "the VM of the node {node} is not in the inventory, but vCenter does not confirm that it is gone: {why}. The volume {volume} counts as attached until this is clear. Check the permissions on the VM and the datacenters in csi-vsphere.conf"
     ))]
     Hidden { volume: String, node: String, why: &'static str },
     #[snafu(display(
@@ -49,6 +52,7 @@ impl UnpublishError {
         match self {
             Self::NoVolume => Code::InvalidArgument,
             Self::Busy { .. } => Code::Aborted,
+            Self::Locate { source } => source.code(),
             Self::Vcenter { .. } | Self::Hidden { .. } => Code::Unavailable,
             Self::Search { source, .. } => code_of(source),
             Self::StillThere { .. } => Code::FailedPrecondition,
@@ -66,7 +70,7 @@ pub(super) async fn unpublish(
     ensure!(!volume.is_empty(), NoVolumeSnafu);
     let _lock = driver.locks.volume(volume)?;
     let vms = if node.is_empty() {
-        all_holders(driver, volume)?
+        all_holders(driver, volume).await?
     } else {
         vms_of(driver, volume, node).await?
     };
@@ -76,7 +80,7 @@ pub(super) async fn unpublish(
     Ok(ControllerUnpublishVolumeResponse {})
 }
 
-fn all_holders(
+async fn all_holders(
     driver: &Driver,
     volume: &str,
 ) -> Result<Vec<(Connection, Arc<Vm>)>, UnpublishError> {
@@ -85,7 +89,11 @@ fn all_holders(
         let vms = locate::holders(connection, volume);
         vms.into_iter().map(|vm| (connection.clone(), vm))
     });
-    Ok(holders.collect())
+    let holders: Vec<_> = holders.collect();
+    if holders.is_empty() {
+        require_unattached(driver, volume, "").await?;
+    }
+    Ok(holders)
 }
 
 /// The VMs of the node. None if vCenter says that there is no such VM: a VM that is gone has no disks. Copies that
@@ -131,7 +139,55 @@ async fn vms_of(
             return Ok(vec![(connection, vm)]);
         }
     }
+    // Without the permission to see the VM, a search finds nothing either.
+    require_unattached(driver, volume, node).await?;
     Ok(Vec::new())
+}
+
+/// Fails unless vCenter says that no VM has the disk, or that a visible VM has it, which is not the VM of `node`.
+async fn require_unattached(
+    driver: &Driver,
+    volume: &str,
+    node: &str,
+) -> Result<(), UnpublishError> {
+    let connection = match locate::vcenter_of(driver, volume).await {
+        Ok(connection) => connection,
+        Err(LocateError::NotFound { .. }) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let ids = [VolumeId::from(volume)];
+    let info = match connection.client.volume_info(&ids, TASK_TIMEOUT).await {
+        Ok(outcomes) => outcomes.into_iter().next().map(|outcome| outcome.result),
+        Err(error) if error.fault().is_some_and(is_volume_missing) => return Ok(()),
+        Err(source) => return Err(source).context(SearchSnafu { node }),
+    };
+    let info = match info {
+        Some(Ok(info)) => info,
+        Some(Err(fault)) if is_volume_missing(&fault) => return Ok(()),
+        // Not every release names a volume that does not exist.
+        None | Some(Err(_)) => {
+            let found = locate::in_cns(&connection, volume).await.context(SearchSnafu { node })?;
+            if found.is_none() {
+                return Ok(());
+            }
+            let why = "CNS does not report which VM has the disk";
+            return HiddenSnafu { volume, node, why }.fail();
+        }
+    };
+    let is_visible = |consumer: &String| {
+        let view = connection.inventory().view();
+        let mut vms = view.objects().filter_map(vsphere::inventory::Object::as_vm);
+        vms.any(|vm| {
+            let uuid = vm.instance_uuid.map(|uuid| uuid.to_string());
+            uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(consumer))
+                || *vm.reference.id == **consumer
+        })
+    };
+    if info.consumers.is_empty() || !node.is_empty() && info.consumers.iter().all(is_visible) {
+        return Ok(());
+    }
+    let why = "a VM has the disk of the volume, and the driver's vSphere user does not see that VM";
+    HiddenSnafu { volume, node, why }.fail()
 }
 
 async fn detach(connection: &Connection, vm: &Vm, volume: &str) -> Result<(), UnpublishError> {

@@ -127,7 +127,7 @@ impl AttachQueue {
             .collect();
         let attach = batch.first().is_some_and(|request| request.attach);
         let mut outcomes = self.call(attach, &specs, within).await;
-        if specs.len() > 1 && refuses_batches(&outcomes) {
+        if specs.len() > 1 && fails_as_a_whole(&outcomes) {
             outcomes = Vec::new();
             for spec in &specs {
                 outcomes.extend(self.call(attach, std::slice::from_ref(spec), within).await);
@@ -216,13 +216,21 @@ fn by_spec(
     found
 }
 
-/// Whether CNS takes only one volume in a call.
-fn refuses_batches(outcomes: &[Outcome]) -> bool {
+/// Whether vCenter failed the whole call instead of single volumes: it takes only one volume in a call, or one volume,
+/// such as one that is attached already, makes the task fail.
+fn fails_as_a_whole(outcomes: &[Outcome]) -> bool {
     outcomes.iter().all(|outcome| match outcome {
-        Err(Refused::Call(error)) => matches!(
-            error.fault().map(|fault| &fault.kind),
-            Some(FaultKind::InvalidArgument { .. } | FaultKind::NotSupported)
-        ),
+        Err(Refused::Call(Error::TaskFailed { .. })) => true,
+        Err(Refused::Call(error)) => error.fault().is_some_and(|fault| {
+            fault.chain().any(|fault| {
+                matches!(
+                    fault.kind,
+                    FaultKind::InvalidArgument { .. }
+                        | FaultKind::NotSupported
+                        | FaultKind::ResourceInUse { .. }
+                )
+            })
+        }),
         _ => false,
     })
 }

@@ -54,24 +54,8 @@ impl Stage {
             inventory.datacenters[0].vms.iter().map(|vm| vm.uuid.clone()).collect();
         let vcenter = Vcenter::start(inventory).await;
         let workdir = Workdir::new("csi").unwrap();
-        let vcenters = Vcenters::default();
-        let mut supervisor = Supervisor::new(vcenters.clone());
         let metrics = Metrics::default();
-        let settings = VcenterSettings {
-            name: vcenter.address().to_string().into(),
-            user: vcenter.user().to_owned(),
-            password: vcenter.password().into(),
-            trust: Trust::CaBundle(vcenter.ca_pem()),
-            datacenters: Vec::new(),
-        };
-        let shared = SharedSettings {
-            cluster_id: CLUSTER.into(),
-            distribution: "".into(),
-            with_tags: !categories.is_empty(),
-            user_agent: "vsphere-csi/test".into(),
-            metrics: metrics.clone(),
-        };
-        supervisor.apply(&[settings], &shared);
+        let (vcenters, supervisor) = connect(&vcenter, !categories.is_empty(), &metrics);
         let nodes = NodeSet::default();
         nodes.set(vms.iter().map(|uuid| uuid.parse().unwrap()).collect::<BTreeSet<_>>());
         let category = |name: &&str| Category {
@@ -87,6 +71,18 @@ impl Stage {
         let stage = Self { service, vcenters, nodes, vcenter, workdir, supervisor };
         stage.ready().await;
         stage
+    }
+
+    /// A new process replaces the controller. It has seen nothing of the past.
+    pub(crate) async fn restart(&mut self) {
+        let metrics = Metrics::default();
+        (self.vcenters, self.supervisor) = connect(&self.vcenter, false, &metrics);
+        let max_snapshots = SnapshotLimits { any: 3, vsan: None, vvol: None };
+        let settings = ControllerSettings { categories: Vec::new(), max_snapshots };
+        let (records, nodes) = (Arc::new(MemoryRecords::default()), self.nodes.clone());
+        self.service =
+            ControllerService::new(self.vcenters.clone(), records, nodes, settings, metrics);
+        self.ready().await;
     }
 
     pub(crate) async fn ready(&self) {
@@ -154,6 +150,27 @@ impl Stage {
     pub(crate) fn socket(&self) -> PathBuf {
         self.workdir.path().join("csi.sock")
     }
+}
+
+fn connect(vcenter: &Vcenter, with_tags: bool, metrics: &Metrics) -> (Vcenters, Supervisor) {
+    let vcenters = Vcenters::default();
+    let mut supervisor = Supervisor::new(vcenters.clone());
+    let settings = VcenterSettings {
+        name: vcenter.address().to_string().into(),
+        user: vcenter.user().to_owned(),
+        password: vcenter.password().into(),
+        trust: Trust::CaBundle(vcenter.ca_pem()),
+        datacenters: Vec::new(),
+    };
+    let shared = SharedSettings {
+        cluster_id: CLUSTER.into(),
+        distribution: "".into(),
+        with_tags,
+        user_agent: "vsphere-csi/test".into(),
+        metrics: metrics.clone(),
+    };
+    supervisor.apply(&[settings], &shared);
+    (vcenters, supervisor)
 }
 
 /// The node id of a VM of the inventory.

@@ -1,0 +1,49 @@
+//! Detaches from VMs that a new controller has never seen.
+
+use testkit::Permission;
+
+use super::*;
+
+const USER: &str = "csi@vsphere.local";
+const VM: &str = "/DC0/vm/node-1";
+
+#[tokio::test]
+async fn a_hidden_vm_keeps_its_disk_and_a_destroyed_one_does_not() {
+    let mut inventory = Inventory::with_vms(2);
+    inventory.users.insert(0, VcenterUser::new(USER, "csi-Dr1ver!"));
+    inventory.permissions.push(Permission::new(USER, "Admin", "/"));
+    let mut stage = Stage::with(inventory).await;
+    let id = stage.create("pvc-1").await.unwrap().volume_id;
+    stage.publish(&id, &node(1)).await.unwrap();
+
+    stage.vcenter.permit(&Permission::new(USER, "NoAccess", VM)).await;
+    stage.restart().await;
+    for node in [node(1), String::new()] {
+        let hidden = stage.unpublish(&id, &node).await.unwrap_err();
+        assert_eq!(hidden.code(), Code::Unavailable, "{hidden}");
+        assert!(hidden.message().contains("does not see that VM"), "{hidden}");
+    }
+
+    stage.vcenter.destroy_vm(VM).await;
+    stage.restart().await;
+    stage.unpublish(&id, &node(1)).await.unwrap();
+    stage.publish(&id, &node(2)).await.unwrap();
+}
+
+/// CNS fails the task of a whole batch if one of its volumes is attached already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_fails_as_a_whole_is_repeated_one_by_one() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let mut ids = Vec::new();
+    for n in 0..5 {
+        ids.push(stage.create(&format!("pvc-{n}")).await.unwrap().volume_id);
+    }
+    // The first call is for one volume; the others wait and share the second one, which fails.
+    let slow = Fault::on("CnsAttachVolume").task_takes(Duration::from_millis(500)).times(1);
+    stage.vcenter.fault(slow).await;
+    stage.vcenter.fault(Fault::on("CnsAttachVolume").task_fails("ResourceInUse").times(1)).await;
+    let node = node(1);
+    for attached in join_all(ids.iter().map(|id| stage.publish(id, &node))).await {
+        attached.unwrap();
+    }
+}
