@@ -11,9 +11,11 @@
 //!                          ├──► device      the disk, by its uuid
 //!                          ├──► filesystem ──► contents   format only what is empty
 //!                          └──► mounting ──► mounts       the kernel's mount table
-//!                                  └──► tool    external tools, with timeouts
+//!                                  ├──► tool        external tools, with timeouts
+//!                                  └──► answering   system calls that may never answer
 //! ```
 
+pub mod answering;
 pub mod command;
 pub mod contents;
 pub mod device;

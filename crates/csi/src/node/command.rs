@@ -211,11 +211,13 @@ async fn service(
     } else {
         None
     };
+    let devices = Devices::new(&arguments.dev_root, &arguments.sys_root, device_timeout);
     Ok(NodeService {
         volumes: Volumes {
-            devices: Devices::new(&arguments.dev_root, &arguments.sys_root, device_timeout),
+            devices: devices.clone(),
             tools: tools.clone(),
             file_systems: FileSystems {
+                devices,
                 tools,
                 limit: Duration::from_secs(arguments.format_timeout_seconds),
                 metrics: metrics.clone(),

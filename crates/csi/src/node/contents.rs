@@ -9,11 +9,11 @@ mod signatures;
 use std::{fs::File, os::unix::fs::FileExt as _, path::PathBuf, time::Duration};
 
 use snafu::{ResultExt as _, Snafu};
-use tokio::time::timeout;
 
 pub use self::marks::{MarkError, Marks};
 use self::signatures::{Found, Use, signatures};
 use super::{
+    answering::{self, NoAnswer},
     device::{Device, DeviceError, DiskUuid},
     tool::{ToolError, Tools},
 };
@@ -31,12 +31,24 @@ const COPIES: [u64; 4] = [(8 << 20) + 1024, 64 << 20, 128 << 20, 256 << 30];
 pub enum ContentsError {
     #[snafu(display("{} cannot be read, so it is neither formatted nor mounted", path.display()))]
     Unreadable { path: PathBuf, source: std::io::Error },
-    #[snafu(display("{} did not answer within {} s, so it is neither formatted nor mounted", path.display(), READ_TIMEOUT.as_secs()))]
-    NoAnswer { path: PathBuf },
+    #[snafu(display("the disk does not answer, so it is neither formatted nor mounted"))]
+    Hung { source: NoAnswer },
     #[snafu(display("the contents of {} cannot be determined, so it is neither formatted nor mounted", path.display()))]
     Probe { path: PathBuf, source: ToolError },
     #[snafu(display("the contents of {} cannot be determined, so it is neither formatted nor mounted", path.display()))]
     Device { path: PathBuf, source: DeviceError },
+}
+
+impl ContentsError {
+    /// Whether the disk did not answer in time.
+    pub fn is_hung(&self) -> bool {
+        match self {
+            Self::Hung { .. } => true,
+            Self::Device { source, .. } => source.is_hung(),
+            Self::Probe { source, .. } => source.is_timeout(),
+            Self::Unreadable { .. } => false,
+        }
+    }
 }
 
 /// The contents of a disk.
@@ -60,26 +72,28 @@ pub async fn probe(
     tools: &Tools,
 ) -> Result<Contents, ContentsError> {
     let path = device.path.clone();
-    let marks = Marks::read(device, uuid).context(DeviceSnafu { path: &path })?;
-    let size = device.size().context(DeviceSnafu { path: &path })?;
-    let looking = {
-        let path = path.clone();
-        // The thread stays blocked if the disk never answers; the driver goes on.
-        tokio::task::spawn_blocking(move || look(&path, size, &marks))
+    let size = device.size().await.context(DeviceSnafu { path: &path })?;
+    let marks = Marks::on(&path, size, uuid);
+    let seen = {
+        let read = path.clone();
+        answering::within(READ_TIMEOUT, &path, move || look(&read, size, &marks)).await
     };
-    let seen = match timeout(READ_TIMEOUT, looking).await {
-        Ok(Ok(seen)) => seen.context(UnreadableSnafu { path: &path })?,
-        Ok(Err(_)) | Err(_) => return NoAnswerSnafu { path }.fail(),
-    };
+    let seen = seen.context(HungSnafu)?.context(UnreadableSnafu { path: &path })?;
     let blkid = blkid(device, tools).await.context(ProbeSnafu { path: &path })?;
     Ok(assess(&seen, &blkid))
 }
 
 /// The size of the file system on a disk, as its superblock says. `None` if it has none that can grow.
-pub fn file_system_size(device: &Device) -> std::io::Result<Option<u64>> {
+pub async fn file_system_size(device: &Device) -> Result<Option<u64>, ContentsError> {
+    let path = device.path.clone();
+    let reading = answering::within(READ_TIMEOUT, &device.path, move || superblock_size(&path));
+    reading.await.context(HungSnafu)?.context(UnreadableSnafu { path: &device.path })
+}
+
+fn superblock_size(path: &std::path::Path) -> std::io::Result<Option<u64>> {
     const LENGTH: usize = 128 << 10;
     let mut start = vec![0; LENGTH];
-    let read = File::open(&device.path)?.read_at(&mut start, 0)?;
+    let read = File::open(path)?.read_at(&mut start, 0)?;
     start.truncate(read);
     let found = signatures(&start, &[], read as u64);
     Ok(found.into_iter().find(Found::is_file_system).and_then(|found| found.bytes))

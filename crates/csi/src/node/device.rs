@@ -14,22 +14,36 @@ use snafu::{ResultExt as _, Snafu};
 use tokio::time::{Instant, sleep};
 
 use self::sysfs::Sysfs;
-use super::mounts::block_device;
+use super::{
+    answering::{self, NoAnswer},
+    mounts::block_device,
+};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How long the kernel can take to open or rescan a disk.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Snafu)]
 pub enum DeviceError {
     #[snafu(display(
         "no device with the disk uuid {uuid} appeared on this node within {} s{}. Check that the volume is attached to \
-         this node's VM, and that the VM has disk.EnableUUID=TRUE",
+         this node's VM, and that the VM has disk.EnableUUID=TRUE (VDO-1203)",
         waited.as_secs_f32(),
         refused.iter().map(|reason| format!("; {reason}")).collect::<String>()
     ))]
     Absent { uuid: DiskUuid, waited: Duration, refused: Vec<String> },
     #[snafu(display("cannot determine the size of {}", path.display()))]
     Size { path: PathBuf, source: std::io::Error },
+    #[snafu(display("the disk may be gone or hang"))]
+    Hung { source: NoAnswer },
+}
+
+impl DeviceError {
+    /// Whether the disk did not answer in time.
+    pub fn is_hung(&self) -> bool {
+        matches!(self, Self::Hung { .. })
+    }
 }
 
 /// The uuid of a virtual disk: 32 lower-case hexadecimal digits, as in `publish_context`.
@@ -99,9 +113,12 @@ impl Device {
         Some(Self { path: path.to_owned(), number: block_device(path)? })
     }
 
-    pub fn size(&self) -> Result<u64, DeviceError> {
-        let mut file = std::fs::File::open(&self.path).context(SizeSnafu { path: &self.path })?;
-        file.seek(SeekFrom::End(0)).context(SizeSnafu { path: &self.path })
+    pub async fn size(&self) -> Result<u64, DeviceError> {
+        let path = self.path.clone();
+        let reading = answering::within(ANSWER_TIMEOUT, &self.path, move || {
+            std::fs::File::open(path)?.seek(SeekFrom::End(0))
+        });
+        reading.await.context(HungSnafu)?.context(SizeSnafu { path: &self.path })
     }
 }
 
@@ -232,8 +249,23 @@ impl Devices {
     }
 
     /// Makes the kernel read the size of the disk again.
-    pub fn rescan(&self, device: &Device) {
-        self.sysfs.rescan(device.number);
+    pub async fn rescan(&self, device: &Device) -> Result<(), DeviceError> {
+        let (sysfs, number) = (self.sysfs.clone(), device.number);
+        let scanning =
+            answering::within(ANSWER_TIMEOUT, &device.path, move || sysfs.rescan(number));
+        scanning.await.context(HungSnafu)
+    }
+
+    /// Checks that the device at this path still has this number, and that the kernel still knows it as this disk.
+    pub fn check(&self, device: &Device, uuid: &DiskUuid) -> Result<(), String> {
+        let path = device.path.display();
+        match Device::at(&device.path) {
+            Some(now) if now.number == device.number => self.verify(device, uuid),
+            Some(now) => {
+                Err(format!("{path} was the device {} and is {}", device.number, now.number))
+            }
+            None => Err(format!("{path} is gone")),
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 //! Creates, checks and grows file systems.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{fs::File, os::unix::fs::MetadataExt as _, path::Path, sync::Arc, time::Duration};
 
 use snafu::{ResultExt as _, Snafu};
 use tonic::Code;
 
 use super::{
+    answering::{self, NoAnswer},
     contents::{self, Contents, ContentsError, MarkError, Marks},
-    device::{Device, DeviceError, DiskUuid},
+    device::{Device, DeviceError, DeviceNumber, Devices, DiskUuid},
     metrics::Metrics,
     tool::{ToolError, Tools},
 };
@@ -77,8 +78,12 @@ pub enum FileSystemError {
     Size { source: DeviceError },
     #[snafu(display("cannot prepare {device} for mkfs"))]
     Mark { device: String, source: MarkError },
-    #[snafu(display("{device} did not answer while it was prepared for mkfs"))]
-    MarkTimeout { device: String },
+    #[snafu(display("{device} may be gone or hang"))]
+    Hung { device: String, source: NoAnswer },
+    #[snafu(display("cannot open {device}"))]
+    Open { device: String, source: std::io::Error },
+    #[snafu(display("{device} is not the disk of the volume any more, and is not touched: {why}"))]
+    Changed { device: String, why: String },
     #[snafu(display("cannot create the file system {kind} on {device}"))]
     Format { kind: &'static str, device: String, source: ToolError },
     #[snafu(display("mkfs ended without error, but {device} carries {found} instead of {kind}"))]
@@ -107,7 +112,10 @@ impl FileSystemError {
             {
                 Code::DeadlineExceeded
             }
-            Self::MarkTimeout { .. } => Code::DeadlineExceeded,
+            Self::Hung { .. } => Code::DeadlineExceeded,
+            Self::Contents { source } if source.is_hung() => Code::DeadlineExceeded,
+            Self::Size { source } if source.is_hung() => Code::DeadlineExceeded,
+            Self::Changed { .. } => Code::Unavailable,
             _ => Code::Internal,
         }
     }
@@ -116,6 +124,7 @@ impl FileSystemError {
 /// Works on file systems.
 #[derive(Clone, Debug)]
 pub struct FileSystems {
+    pub devices: Devices,
     pub tools: Tools,
     /// The timeout of mkfs, fsck and growth.
     pub limit: Duration,
@@ -133,6 +142,8 @@ impl FileSystems {
         read_only: bool,
     ) -> Result<FileSystem, FileSystemError> {
         let shown = device.path.display().to_string();
+        // While it is open, the kernel gives neither its number nor its name to another disk.
+        let _held = self.hold(device, uuid).await?;
         let contents = contents::probe(device, uuid, &self.tools).await.context(ContentsSnafu)?;
         match contents {
             Contents::Blank | Contents::Unfinished { .. } if read_only => {
@@ -158,7 +169,7 @@ impl FileSystems {
                     return DifferentSnafu { device: shown, found: name, wanted }.fail();
                 };
                 if kind.is_ext() && !read_only {
-                    let grows = is_smaller(bytes, device)?;
+                    let grows = is_smaller(bytes, device).await?;
                     self.check(device, kind, grows).await?;
                     if grows {
                         self.grow(device, kind, None).await?;
@@ -177,7 +188,7 @@ impl FileSystems {
         again: bool,
     ) -> Result<(), FileSystemError> {
         let shown = device.path.display().to_string();
-        let marks = Marks::read(device, uuid).context(SizeSnafu)?;
+        let marks = Marks::read(device, uuid).await.context(SizeSnafu)?;
         let all = marks.clone();
         self.mark(&shown, move || all.write()).await?;
         tracing::info!(device = shown, file_system = kind.name(), "formatting an empty disk");
@@ -195,6 +206,8 @@ impl FileSystems {
         };
         // They recognise a half-made file system.
         let overwrite = again && matches!(kind, FileSystem::Xfs | FileSystem::Btrfs);
+        let checked = self.devices.check(device, uuid);
+        checked.map_err(|why| FileSystemError::Changed { device: shown.clone(), why })?;
         let made =
             mkfs.args(overwrite.then_some("-f")).arg(&device.path).limit(self.limit).run().await;
         made.context(FormatSnafu { kind: kind.name(), device: &shown })?;
@@ -202,6 +215,27 @@ impl FileSystems {
         self.mark(&shown, move || marks.erase()).await?;
         self.metrics.disk_formatted();
         Ok(())
+    }
+
+    /// Opens the disk and checks that it is the right one.
+    async fn hold(&self, device: &Device, uuid: &DiskUuid) -> Result<File, FileSystemError> {
+        let shown = device.path.display().to_string();
+        let path = device.path.clone();
+        let open = move || -> std::io::Result<(File, DeviceNumber)> {
+            let file = File::open(path)?;
+            let number = DeviceNumber::from_raw(file.metadata()?.rdev());
+            Ok((file, number))
+        };
+        let opened = answering::within(self.limit, &device.path, open).await;
+        let opened = opened.context(HungSnafu { device: &shown })?;
+        let (file, number) = opened.context(OpenSnafu { device: &shown })?;
+        if number != device.number {
+            let why = format!("it was the device {} and is {number}", device.number);
+            return ChangedSnafu { device: shown, why }.fail();
+        }
+        let checked = self.devices.check(device, uuid);
+        checked.map_err(|why| FileSystemError::Changed { device: shown, why })?;
+        Ok(file)
     }
 
     async fn verify(
@@ -223,16 +257,14 @@ impl FileSystems {
             .fail()
     }
 
-    /// Writes or erases marks. The thread stays blocked if the disk never answers.
+    /// Writes or erases marks.
     async fn mark(
         &self,
         device: &str,
         write: impl FnOnce() -> Result<(), MarkError> + Send + 'static,
     ) -> Result<(), FileSystemError> {
-        match tokio::time::timeout(self.limit, tokio::task::spawn_blocking(write)).await {
-            Ok(Ok(written)) => written.context(MarkSnafu { device }),
-            Ok(Err(_)) | Err(_) => MarkTimeoutSnafu { device }.fail(),
-        }
+        let written = answering::within(self.limit, Path::new(device), write).await;
+        written.context(HungSnafu { device })?.context(MarkSnafu { device })
     }
 
     /// Erases marks of a disk that is used as a raw block volume: from now on everything on it is data.
@@ -241,7 +273,7 @@ impl FileSystems {
         device: &Device,
         uuid: &DiskUuid,
     ) -> Result<(), FileSystemError> {
-        let marks = Marks::read(device, uuid).context(SizeSnafu)?;
+        let marks = Marks::read(device, uuid).await.context(SizeSnafu)?;
         self.mark(&device.path.display().to_string(), move || marks.erase()).await
     }
 
@@ -274,8 +306,11 @@ impl FileSystems {
         kind: FileSystem,
         mounted: &Path,
     ) -> Result<(), FileSystemError> {
-        let bytes = contents::file_system_size(device).ok().flatten();
-        if is_smaller(bytes, device)? {
+        let bytes = match contents::file_system_size(device).await {
+            Err(source) if source.is_hung() => return Err(FileSystemError::Contents { source }),
+            bytes => bytes.ok().flatten(),
+        };
+        if is_smaller(bytes, device).await? {
             self.grow(device, kind, Some(mounted)).await?;
         }
         Ok(())
@@ -306,7 +341,7 @@ impl FileSystems {
     }
 }
 
-fn is_smaller(bytes: Option<u64>, device: &Device) -> Result<bool, FileSystemError> {
-    let size = device.size().context(SizeSnafu)?;
+async fn is_smaller(bytes: Option<u64>, device: &Device) -> Result<bool, FileSystemError> {
+    let size = device.size().await.context(SizeSnafu)?;
     Ok(bytes.is_some_and(|bytes| bytes.saturating_add(UNUSED_TAIL) <= size))
 }

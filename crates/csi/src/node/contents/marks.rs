@@ -41,11 +41,11 @@ pub struct Marks {
 }
 
 impl Marks {
-    pub fn read(device: &Device, uuid: &DiskUuid) -> Result<Self, DeviceError> {
-        Ok(Self::on(&device.path, device.size()?, uuid))
+    pub async fn read(device: &Device, uuid: &DiskUuid) -> Result<Self, DeviceError> {
+        Ok(Self::on(&device.path, device.size().await?, uuid))
     }
 
-    fn on(path: &Path, size: u64, uuid: &DiskUuid) -> Self {
+    pub(super) fn on(path: &Path, size: u64, uuid: &DiskUuid) -> Self {
         let mut mark = [0; LENGTH];
         let text = TEXT.iter().copied().chain(uuid.to_string().into_bytes());
         mark.iter_mut().zip(text).for_each(|(to, from)| *to = from);

@@ -23,9 +23,7 @@ fn look_at(bytes: &[(u64, &[u8])]) -> Seen {
 
 fn marks(path: &Path) -> Marks {
     let uuid = DiskUuid::parse("6000c298595bf4575739e9105b2c0c2d").unwrap();
-    let device =
-        Device { path: path.to_owned(), number: crate::node::device::DeviceNumber::new(7, 0) };
-    Marks::read(&device, &uuid).unwrap()
+    Marks::on(path, DISK, &uuid)
 }
 
 fn assessed(bytes: &[(u64, &[u8])]) -> Contents {

@@ -47,6 +47,7 @@ impl ExpandError {
             Self::TooSmall { .. } => Code::Unavailable,
             Self::FileSystemKind { .. } => Code::FailedPrecondition,
             Self::Grow { source } => source.code(),
+            Self::Size { source } if source.is_hung() => Code::DeadlineExceeded,
             Self::Table { .. } | Self::DiskGone { .. } | Self::Size { .. } => Code::Internal,
         }
     }
@@ -82,9 +83,9 @@ impl Volumes {
         required: Option<u64>,
     ) -> Result<u64, ExpandError> {
         let end = Instant::now() + SIZE_TIMEOUT;
-        self.devices.rescan(device);
+        self.devices.rescan(device).await.context(SizeSnafu)?;
         loop {
-            let size = device.size().context(SizeSnafu)?;
+            let size = device.size().await.context(SizeSnafu)?;
             let Some(required) = required.filter(|required| size < *required) else {
                 return Ok(size);
             };
@@ -92,7 +93,7 @@ impl Volumes {
                 return TooSmallSnafu { device: &device.path, size, required }.fail();
             }
             sleep(PAUSE).await;
-            self.devices.rescan(device);
+            self.devices.rescan(device).await.context(SizeSnafu)?;
         }
     }
 }

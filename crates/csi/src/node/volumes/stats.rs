@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use snafu::{OptionExt as _, ResultExt as _, Snafu};
-use tokio::time::timeout;
 use tonic::Code;
 
 use super::Volumes;
 use crate::{
     node::{
+        answering,
         device::{Device, DeviceError},
         mounting::{is_stale, resolved},
         mounts::{Mount, MountTableError, Mounts},
@@ -34,6 +34,7 @@ impl StatsError {
         match self {
             Self::NotFound { .. } => Code::NotFound,
             Self::NoAnswer { .. } => Code::DeadlineExceeded,
+            Self::Size { source } if source.is_hung() => Code::DeadlineExceeded,
             Self::Table { .. } | Self::Size { .. } => Code::Internal,
         }
     }
@@ -50,7 +51,7 @@ impl Volumes {
         if mount.root != Path::new("/")
             && let Some(device) = Device::at(&path)
         {
-            let total = signed(device.size().context(SizeSnafu)?);
+            let total = signed(device.size().await.context(SizeSnafu)?);
             let usage = VolumeUsage { available: 0, total, used: 0, unit: Unit::Bytes.into() };
             return Ok(NodeGetVolumeStatsResponse {
                 usage: vec![usage],
@@ -58,9 +59,9 @@ impl Volumes {
             });
         }
         let asked = path.clone();
-        // The thread stays blocked if the file system never answers; the driver goes on.
-        let reading = tokio::task::spawn_blocking(move || rustix::fs::statvfs(&asked));
-        let Ok(Ok(statistics)) = timeout(self.stats_timeout, reading).await else {
+        let reading =
+            answering::within(self.stats_timeout, &path, move || rustix::fs::statvfs(&asked));
+        let Ok(statistics) = reading.await else {
             return NoAnswerSnafu { path }.fail();
         };
         Ok(match statistics {
