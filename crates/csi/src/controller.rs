@@ -85,7 +85,7 @@ struct Driver {
     nodes: NodeSet,
     settings: RwLock<Arc<ControllerSettings>>,
     locks: Locks,
-    /// What the loops of this process may change; unlimited without loops.
+    /// The mandate of the loops of this process; unlimited without loops.
     mandate: RwLock<Mandate>,
 }
 

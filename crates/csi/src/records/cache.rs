@@ -20,7 +20,7 @@ pub(super) struct Cache {
     listings: u64,
 }
 
-/// What this process knows better than the watch.
+/// Knowledge of this process that the watch does not have yet.
 #[derive(Debug)]
 struct Written {
     /// The number of listings that had begun when the write ended.

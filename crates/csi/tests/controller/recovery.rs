@@ -1,4 +1,4 @@
-//! What an earlier call left, and where copies go.
+//! Volumes and snapshots of earlier calls, and the place of copies.
 
 use std::sync::Arc;
 
