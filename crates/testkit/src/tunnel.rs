@@ -4,7 +4,7 @@
 //!   API server ── CONNECT 10.77.0.11:10250 ──► nodes.sock ──► NodeTunnel ──► kubelet in the node's network namespace
 //! ```
 //!
-//! Nodes of parallel tests have the same addresses, so no route of this machine can lead to them.
+//! Nodes of parallel tests have the same addresses, so no route of this computer leads to them.
 
 use std::{
     collections::BTreeMap,

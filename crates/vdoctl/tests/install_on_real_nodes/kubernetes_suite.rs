@@ -17,7 +17,7 @@ mod page;
 mod report;
 mod run;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -56,10 +56,10 @@ const AT_A_TIME: usize = 4;
 #[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
 async fn kubernetes_own_storage_tests_pass() {
     let focus = std::env::var("VDO_E2E_FOCUS").ok();
-    let all = std::env::var("VDO_E2E").is_ok_and(|value| value == "all");
+    let is_complete = focus.is_none() && std::env::var("VDO_E2E").is_ok_and(|value| value == "all");
     let portions = match focus {
         Some(focus) => vec![Portion::focused("focus", &focus)],
-        None if all => run::all_portions(),
+        None if is_complete => run::all_portions(),
         None => sample(),
     };
     let cluster = start().await;
@@ -73,6 +73,10 @@ async fn kubernetes_own_storage_tests_pass() {
     run::run(&cluster, &workdir, serial, 1, &mut outcomes).await;
     drop(snapshot_controller);
 
+    if is_complete {
+        let names = run::names(&workdir).await;
+        assert_eq!(outcomes.keys().cloned().collect::<BTreeSet<_>>(), names, "every spec ran");
+    }
     let counts = counts(&outcomes);
     println!("{counts:?}");
     let failed: Vec<String> = outcomes
@@ -82,7 +86,7 @@ async fn kubernetes_own_storage_tests_pass() {
             _ => None,
         })
         .collect();
-    if all && failed.is_empty() {
+    if is_complete && failed.is_empty() {
         page::write(&outcomes);
     }
     assert!(failed.is_empty(), "{} specs failed:\n{}", failed.len(), failed.join("\n\n"));

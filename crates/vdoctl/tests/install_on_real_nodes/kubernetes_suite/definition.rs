@@ -1,4 +1,4 @@
-//! What our driver can do, in the words of the suite.
+//! The definition of our driver for the suite: its abilities.
 
 use serde_json::{Value, json};
 use testkit::Workdir;

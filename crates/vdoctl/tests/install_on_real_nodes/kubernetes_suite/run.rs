@@ -1,8 +1,10 @@
 //! The portions of the suite, several at a time, each as a process of `e2e.test`.
 
 use std::{
-    path::PathBuf,
-    process::{Command, Stdio},
+    collections::BTreeSet,
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -74,7 +76,7 @@ pub(super) fn all_portions() -> Vec<Portion> {
         .filter(|portion| portion.name != "volume-expand")
         .collect();
     let mut other = Portion::focused("other", "");
-    other.skip.extend(PARTS.map(|name| part(name)));
+    other.skip.extend(PARTS.map(part));
     other.skip.extend([SERIAL, GROWING, ZONES].map(str::to_owned));
     let mut growing = Portion::focused("growing", GROWING);
     growing.definition = "xfs";
@@ -85,6 +87,16 @@ pub(super) fn all_portions() -> Vec<Portion> {
     serial.serial = true;
     portions.extend([other, growing, zones, serial]);
     portions
+}
+
+/// The names of all specs but those for Windows, without running them.
+pub(super) async fn names(workdir: &Workdir) -> BTreeSet<String> {
+    let portion = Portion::focused("names", "");
+    let (mut command, report) = command(workdir, &portion);
+    command.arg("--ginkgo.dry-run");
+    let ended = wait_for(command).await;
+    assert!(report.exists(), "{ended}");
+    report::read(&report).into_keys().collect()
 }
 
 /// Runs the portions and adds the outcomes of their specs.
@@ -102,29 +114,16 @@ pub(super) async fn run(
 
 async fn run_one(cluster: &Cluster, workdir: &Workdir, portion: &Portion) -> Outcomes {
     let began = Instant::now();
-    let Portion { name, focus, skip, definition, .. } = portion;
-    let path = |suffix: &str| workdir.path().join(format!("{name}{suffix}"));
-    let (report, log) = (path(".json"), path(".log"));
-    let flag = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
-    let mut command = Command::new(peer("e2e.test"));
+    let name = &portion.name;
+    let (mut command, report) = command(workdir, portion);
+    let log = workdir.path().join(format!("{name}.log"));
     command
-        .arg(flag("kubeconfig", cluster.plane.kubeconfig()))
-        .arg(flag("kubectl-path", peer("kubectl")))
-        .arg(flag("storage.testdriver", workdir.path().join(format!("driver-{definition}.json"))))
-        .arg(flag("ginkgo.json-report", report.clone()))
-        .arg(format!("--ginkgo.focus={focus}"))
-        .arg(format!("--ginkgo.skip={}", skip.join("|")))
+        .arg(flag("kubeconfig", &cluster.plane.kubeconfig()))
+        .arg(flag("kubectl-path", &peer("kubectl")))
         .args(["--provider=skeleton", "--num-nodes=2", "--minStartupPods=0"])
-        .args(["--dump-logs-on-failure=false", "--ginkgo.timeout=3h", "--ginkgo.seed=1"])
-        .args(["--ginkgo.v", "--ginkgo.no-color"])
-        .current_dir(workdir.path())
-        .stdin(Stdio::null())
-        .stdout(std::fs::File::create(&log).unwrap())
-        .stderr(Stdio::null());
-    // The connections of the nodes go through this process: it must not block.
-    let ended =
-        spawn_blocking(move || spawn_tied_to_us(command).and_then(|mut child| child.wait()));
-    let ended = ended.await.unwrap().unwrap();
+        .args(["--dump-logs-on-failure=false", "--ginkgo.timeout=3h", "--ginkgo.v"])
+        .stdout(File::create(&log).unwrap());
+    let ended = wait_for(command).await;
     assert!(report.exists(), "{name}: {ended}, {}", last_lines(&log));
     let outcomes = report::read(&report);
     for (spec, outcome) in &outcomes {
@@ -138,7 +137,36 @@ async fn run_one(cluster: &Cluster, workdir: &Workdir, portion: &Portion) -> Out
     outcomes
 }
 
-fn last_lines(path: &std::path::Path) -> String {
+/// The command for a portion, and the path of its report.
+fn command(workdir: &Workdir, portion: &Portion) -> (Command, PathBuf) {
+    let Portion { name, focus, skip, definition, .. } = portion;
+    let report = workdir.path().join(format!("{name}.json"));
+    let definition = workdir.path().join(format!("driver-{definition}.json"));
+    let mut command = Command::new(peer("e2e.test"));
+    command
+        .arg(flag("storage.testdriver", &definition))
+        .arg(flag("ginkgo.json-report", &report))
+        .arg(format!("--ginkgo.focus={focus}"))
+        .arg(format!("--ginkgo.skip={}", skip.join("|")))
+        .args(["--ginkgo.seed=1", "--ginkgo.no-color"])
+        .current_dir(workdir.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    (command, report)
+}
+
+fn flag(name: &str, path: &Path) -> String {
+    format!("--{name}={}", path.display())
+}
+
+/// The connections of the nodes go through this process: it must not block.
+async fn wait_for(command: Command) -> ExitStatus {
+    let wait = || spawn_tied_to_us(command).and_then(|mut child| child.wait());
+    spawn_blocking(wait).await.unwrap().unwrap()
+}
+
+fn last_lines(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(30)..].join("\n")
