@@ -84,7 +84,7 @@ pub(super) fn api_server(
     arguments
 }
 
-/// What the API server needs for connections to real kubelets: its own certificate, and the proxy on `socket`.
+/// The files for connections to real kubelets: a certificate of the API server, and the proxy on `socket`.
 pub(super) fn write_node_files(
     authority: &Authority,
     workdir: &Workdir,
