@@ -131,7 +131,8 @@ impl Modifier {
                     "the VolumeAttributesClass {target} belongs to the driver {}: use one of this driver",
                     class.driver_name
                 );
-                return self.wait(claim, &target, text).await;
+                // The driver of a class never changes.
+                return self.report(claim, &target, &Status::invalid_argument(text)).await;
             }
             Ok(None) => {
                 let text = format!("the VolumeAttributesClass {target} does not exist");

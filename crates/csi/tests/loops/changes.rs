@@ -140,4 +140,14 @@ async fn a_claim_with_another_class_gets_a_volume_with_its_parameters() {
     })
     .await;
     assert_eq!(stage.driver.calls("modify"), 2);
+
+    // No driver knows the parameters of another driver.
+    attributes_class(&stage, "foreign", "other.example.com").await;
+    change(&stage, "data", json!({"volumeAttributesClassName": "foreign"})).await;
+    until_status(&stage, "data", "the class of another driver is infeasible", |status| {
+        status.modify_volume_status.as_ref().is_some_and(|m| m.status == "Infeasible")
+            && has(status, "ModifyVolumeError")
+    })
+    .await;
+    assert_eq!(stage.driver.calls("modify"), 2);
 }

@@ -16,17 +16,18 @@ installed by VDO, upstream's snapshot-controller 8.6, and our vCenter simulator,
 
 ";
 
-pub(super) fn write(outcomes: &Outcomes) {
-    std::fs::write(repository().join("docs/storage-tests.md"), render(outcomes)).unwrap();
+pub(super) fn write(outcomes: &Outcomes, missing: &[&str]) {
+    std::fs::write(repository().join("docs/storage-tests.md"), render(outcomes, missing)).unwrap();
 }
 
 #[derive(Default)]
 struct Part<'a> {
     passed: Vec<&'a str>,
+    failed: Vec<&'a str>,
     does_not_apply: usize,
 }
 
-fn render(outcomes: &Outcomes) -> String {
+fn render(outcomes: &Outcomes, missing: &[&str]) -> String {
     let mut parts: BTreeMap<&str, Part<'_>> = BTreeMap::new();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for (spec, outcome) in outcomes {
@@ -37,16 +38,28 @@ fn render(outcomes: &Outcomes) -> String {
                 part.does_not_apply += 1;
                 *reasons.entry(plain(reason)).or_default() += 1;
             }
-            Outcome::Failed { .. } => {}
+            Outcome::Failed { .. } => part.failed.push(spec),
         }
     }
     let mut page = INTRODUCTION.to_owned();
     let passed: usize = parts.values().map(|part| part.passed.len()).sum();
     let skipped: usize = parts.values().map(|part| part.does_not_apply).sum();
-    writeln!(page, "**{passed} specs passed, none failed, {skipped} do not apply.**\n").unwrap();
-    page += "| part of the suite | passed | does not apply |\n|---|---|---|\n";
+    let failed: Vec<&str> = parts.values().flat_map(|part| part.failed.clone()).collect();
+    let not_run = if missing.is_empty() {
+        String::new()
+    } else {
+        format!(", {} were not run", missing.len())
+    };
+    let failures = failed.len();
+    writeln!(
+        page,
+        "**{passed} specs passed, {failures} failed, {skipped} do not apply{not_run}.**\n"
+    )
+    .unwrap();
+    page += "| part of the suite | passed | failed | does not apply |\n|---|---|---|---|\n";
     for (name, part) in &parts {
-        writeln!(page, "| {name} | {} | {} |", part.passed.len(), part.does_not_apply).unwrap();
+        let (passed, failed) = (part.passed.len(), part.failed.len());
+        writeln!(page, "| {name} | {passed} | {failed} | {} |", part.does_not_apply).unwrap();
     }
     page += "\nThe specs that grow a volume with the default file system use XFS here: the kernel grows a mounted ext4 only\n\
              for a process with `CAP_SYS_RESOURCE`, which the containers of test computers lack. Specs for Windows are not\n\
@@ -54,14 +67,24 @@ fn render(outcomes: &Outcomes) -> String {
     for (reason, count) in &reasons {
         writeln!(page, "| {count} | {reason} |").unwrap();
     }
+    for (title, specs) in [("failed", &failed[..]), ("was not run", missing)] {
+        if !specs.is_empty() {
+            writeln!(page, "\n## What {title}\n").unwrap();
+            list(&mut page, specs);
+        }
+    }
     page += "\n## What passed\n";
     for (name, part) in parts.iter().filter(|(_, part)| !part.passed.is_empty()) {
         writeln!(page, "\n### {name}\n").unwrap();
-        for spec in &part.passed {
-            writeln!(page, "- {}", escape(spec)).unwrap();
-        }
+        list(&mut page, &part.passed);
     }
     page
+}
+
+fn list(page: &mut String, specs: &[&str]) {
+    for spec in specs {
+        writeln!(page, "- {}", escape(spec)).unwrap();
+    }
 }
 
 /// `[Testpattern: Dynamic PV (xfs)] [Slow] volumes should store data`: `volumes`.

@@ -1,6 +1,10 @@
 //! The outcome of each spec, from ginkgo's report.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::Deserialize;
 
@@ -57,6 +61,25 @@ struct Spec {
 struct Failure {
     #[serde(default)]
     message: String,
+}
+
+/// Keeps the report of a portion until the portion runs again. Reports of single specs are not kept.
+pub(super) fn keep(report: &Path) {
+    let folder = folder();
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(report, folder.join(report.file_name().unwrap())).unwrap();
+}
+
+/// The outcomes of the last run of each of these portions.
+pub(super) fn kept<'a>(portions: impl Iterator<Item = &'a str>) -> Outcomes {
+    let paths = portions.map(|name| folder().join(format!("{name}.json")));
+    paths.filter(|path| path.exists()).flat_map(|path| read(&path)).collect()
+}
+
+/// Next to the programs of the tests.
+fn folder() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.ancestors().nth(2).unwrap().join("kubernetes-storage-tests")
 }
 
 /// Reads a report. Specs outside of the focus are not part of the result.

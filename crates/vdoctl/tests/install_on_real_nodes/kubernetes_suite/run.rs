@@ -58,6 +58,10 @@ impl Portion {
         }
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(super) fn is_serial(&self) -> bool {
         self.serial
     }
@@ -125,6 +129,7 @@ async fn run_one(cluster: &Cluster, workdir: &Workdir, portion: &Portion) -> Out
         .stdout(File::create(&log).unwrap());
     let ended = wait_for(command).await;
     assert!(report.exists(), "{name}: {ended}, {}", last_lines(&log));
+    report::keep(&report);
     let outcomes = report::read(&report);
     for (spec, outcome) in &outcomes {
         match outcome {
