@@ -354,7 +354,6 @@ pub(crate) fn check_consistency(catalog: &Catalog) -> Result<(), ReadError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::read;
     use proptest::prelude::*;
     use std::fmt::Write as _;

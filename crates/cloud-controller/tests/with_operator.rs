@@ -43,7 +43,7 @@ struct Product {
     vcenter: Vcenter,
     nodes: Nodes,
     workdir: Workdir,
-    _operator: JoinSet<()>,
+    _operator: JoinSet<operator::engine::Ended>,
 }
 
 impl Product {

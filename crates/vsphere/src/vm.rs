@@ -102,7 +102,7 @@ impl Client {
             let Some(read) = found.value else { continue };
             let option = read.options.as_ref().and_then(|all| all.get(DISK_UUID_OPTION));
             setting.flag = read.flag;
-            setting.option = option.and_then(Value::to_text).map(|text| text.to_string());
+            setting.option = option.and_then(Value::to_text);
         }
         Ok(setting)
     }

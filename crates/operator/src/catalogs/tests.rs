@@ -90,7 +90,7 @@ fn a_fetched_catalog_is_in_use_at_once_after_a_restart_if_its_signature_still_ho
     let url = "https://example.com/catalog.json";
     let floors = [(key.public().id(), 7)].into();
     let bundle = signed(7, &key);
-    let stored = StoredCatalog { floors, source: url.into(), bundle, ..StoredCatalog::default() };
+    let stored = StoredCatalog { floors, source: url.into(), bundle };
     let mut config = config(Some(&key));
     let mut catalogs = catalogs();
     catalogs.resume(&stored, Some(&config));
@@ -125,12 +125,7 @@ fn a_catalog_that_expired_while_it_was_in_use_is_in_use_after_a_restart_too() {
         config.spec = api::CompatibilityConfigSpec { public_key: config.spec.public_key, ..spec };
         let floors = [(key.public().id(), 7)].into();
         let source = source_of(&config).unwrap();
-        let stored = StoredCatalog {
-            floors,
-            source: source.clone(),
-            bundle: expired(7, &key),
-            ..StoredCatalog::default()
-        };
+        let stored = StoredCatalog { floors, source: source.clone(), bundle: expired(7, &key) };
         let mut after = catalogs();
         after.resume(&stored, Some(&config));
         assert_eq!((after.current().serial, after.trouble()), (7, None), "{source}");

@@ -106,8 +106,8 @@ impl Configure {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         match &self.command {
             Some(ConfigureCommand::CompatibilityMatrix(matrix)) => matrix.run(global, screen).await,
-            Some(ConfigureCommand::Drivers(desired)) => desired.run(global, screen).await,
-            None => self.desired.run(global, screen).await,
+            Some(ConfigureCommand::Drivers(desired)) => Box::pin(desired.run(global, screen)).await,
+            None => Box::pin(self.desired.run(global, screen)).await,
         }
     }
 }
