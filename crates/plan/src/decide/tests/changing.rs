@@ -218,7 +218,9 @@ fn a_spec_change_during_a_rollback_starts_from_the_previous_release() {
     let mut world = older("3.6.3");
     let record = &mut world.facts.records.csi;
     record.healthy = false;
-    let rejected = json!({"version": "3.7.3", "why": "it crashed", "generation": 0});
+    let rejected = json!({
+        "version": "3.7.3", "why": "it crashed", "generation": 0, "circumstances": "approved: nothing",
+    });
     record.rejected = Some(serde_json::from_value(rejected).unwrap());
     world.edit_spec(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
