@@ -13,6 +13,7 @@
 //!
 //! It needs root and Linux with cgroup v1 hierarchies for cpu, memory and pids; see [`RealNodeBuilder::launch`].
 
+mod faults;
 mod files;
 mod processes;
 
@@ -33,6 +34,7 @@ use serde_json::json;
 use snafu::ResultExt as _;
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::watch,
     task::JoinSet,
 };
 
@@ -67,8 +69,14 @@ pub struct RealNode {
     init: Process,
     /// In the namespaces of the node: its first process.
     inner: u32,
+    /// The uuid of its VM, if it has one.
+    vm: String,
     cgroup: String,
+    /// The addresses inside the node that lead out of it, and where they lead.
+    routes: Vec<(SocketAddr, SocketAddr)>,
     relays: JoinSet<()>,
+    /// Whether the relays forward.
+    connected: watch::Sender<bool>,
     workdir: Workdir,
 }
 
@@ -120,32 +128,23 @@ impl RealNodeBuilder {
         let cgroup = format!("vdo-{}-{number}-{name}", std::process::id());
         prepare_cgroups(&cgroup)?;
         files::write_files(plane, &workdir, name, self.number, &cgroup)?;
-        let folder = workdir.path().display().to_string();
-        let (address_text, outside) = (address.to_string(), OUTSIDE.to_string());
-        let service = API_SERVICE.to_string();
-        let namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
-        let script = ["--propagation", "private", "bash", "-c", INIT, "node", &folder, name];
-        let addresses = [address_text.as_str(), &outside, &service];
-        let arguments: Vec<&str> = [&namespaces[..], &script, &addresses].concat();
-        let vm = self.vm.as_deref().unwrap_or_default();
-        let init =
-            Process::spawn(Path::new("unshare"), name, arguments, &[("VM_UUID", vm)], &workdir)?;
-        let kubelet_started = workdir.path().join("kubelet.pid");
-        // The relays come first: neither kubelet nor containerd waits for them, but both try again.
-        let inner = init
-            .ready(READY_TIMEOUT, async || {
-                processes::first_child(init.pid())
-                    .filter(|_| kubelet_started.exists())
-                    .ok_or("kubelet is not started")
-            })
-            .await?;
-        let relays = JoinSet::new();
-        let address = IpAddr::V4(address);
-        let mut node =
-            RealNode { name: name.clone(), address, init, inner, cgroup, relays, workdir };
+        let vm = self.vm.clone().unwrap_or_default();
+        let (init, inner) = boot(&workdir, name, address, &vm).await?;
+        let mut node = RealNode {
+            name: name.clone(),
+            address: IpAddr::V4(address),
+            init,
+            inner,
+            vm,
+            cgroup,
+            routes: Vec::new(),
+            relays: JoinSet::new(),
+            connected: watch::Sender::new(true),
+            workdir,
+        };
         node.relay(SocketAddr::from((API_SERVICE, 443)), plane.address())?;
-        node.relay(SocketAddr::from((OUTSIDE, REGISTRY_PORT)), registry.address())?;
-        plane.add_node(address, inner);
+        node.relay(SocketAddr::from((OUTSIDE, REGISTRY_PORT)), registry.front())?;
+        plane.add_node(node.address, inner);
         node.until_ready(plane).await?;
         if self.control_plane {
             node.join_control_plane(plane).await?;
@@ -229,13 +228,26 @@ impl RealNode {
     }
 
     fn relay(&mut self, address: SocketAddr, target: SocketAddr) -> Result<(), Error> {
+        self.routes.push((address, target));
+        self.open_route(address, target)
+    }
+
+    fn open_route(&mut self, address: SocketAddr, target: SocketAddr) -> Result<(), Error> {
         let listener = self.listen(address)?;
+        let connected = self.connected.subscribe();
         self.relays.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((mut inside, _)) = listener.accept().await {
+                while connections.try_join_next().is_some() {}
+                let mut connected = connected.clone();
                 connections.spawn(async move {
-                    if let Ok(mut outside) = TcpStream::connect(target).await {
-                        let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
+                    let forward = async {
+                        let mut outside = TcpStream::connect(target).await?;
+                        tokio::io::copy_bidirectional(&mut inside, &mut outside).await
+                    };
+                    tokio::select! {
+                        _ = connected.wait_for(|connected| !connected) => {}
+                        _ = forward => {}
                     }
                 });
             }
@@ -278,11 +290,34 @@ impl RealNode {
 
 impl Drop for RealNode {
     fn drop(&mut self) {
-        self.init.kill();
-        for hierarchy in HIERARCHIES {
-            remove_groups(&Path::new("/sys/fs/cgroup").join(hierarchy).join(&self.cgroup));
-        }
+        self.stop();
     }
+}
+
+/// Starts the first process of a node and waits until it has started the kubelet. Returns it, and its id in the
+/// namespaces of the node.
+async fn boot(
+    workdir: &Workdir,
+    name: &str,
+    address: Ipv4Addr,
+    vm: &str,
+) -> Result<(Process, u32), Error> {
+    let folder = workdir.path().display().to_string();
+    let (address, outside) = (address.to_string(), OUTSIDE.to_string());
+    let service = API_SERVICE.to_string();
+    let namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let script = ["--propagation", "private", "bash", "-c", INIT, "node", &folder, name];
+    let addresses = [address.as_str(), &outside, &service];
+    let arguments: Vec<&str> = [&namespaces[..], &script, &addresses].concat();
+    let init = Process::spawn(Path::new("unshare"), name, arguments, &[("VM_UUID", vm)], workdir)?;
+    let kubelet_started = workdir.path().join("kubelet.pid");
+    // The relays come later: neither kubelet nor containerd waits for them, but both try again.
+    let started = async || {
+        let child = processes::first_child(init.pid()).filter(|_| kubelet_started.exists());
+        child.ok_or("kubelet is not started")
+    };
+    let inner = init.ready(READY_TIMEOUT, started).await?;
+    Ok((init, inner))
 }
 
 fn is_ready(node: &Node) -> bool {

@@ -1,5 +1,7 @@
 //! A real container registry, and the images in it.
 
+mod front;
+
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -10,6 +12,7 @@ use std::{
 use snafu::ResultExt as _;
 use tokio::net::TcpStream;
 
+use self::front::RegistryFront;
 use crate::{
     error::{Error, FilesSnafu, ImageSnafu, SpawnSnafu, must},
     peers::locate,
@@ -20,11 +23,14 @@ use crate::{
 
 const PLATFORM: &str = if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" };
 
-/// A registry on a loopback port, without TLS and without accounts. Gone when dropped.
+/// A registry on a loopback port, without TLS. Gone when dropped.
+///
+/// Nodes reach it through a proxy of ours that can require an account and have faults; tests push without it.
 #[derive(Debug)]
 pub struct Registry {
     _process: Process,
     port: Port,
+    front: RegistryFront,
     workdir: Workdir,
 }
 
@@ -46,13 +52,53 @@ impl Registry {
         let process = Process::spawn_peer("crane", "registry", arguments, &workdir)?;
         let listens = async || TcpStream::connect(address).await.map(drop);
         process.ready(Duration::from_mins(1), listens).await?;
-        let registry = Self { _process: process, port, workdir };
+        let front = RegistryFront::before(address).await?;
+        let registry = Self { _process: process, port, front, workdir };
         registry.push_pause()?;
         Ok(registry)
     }
 
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port.number))
+    }
+
+    /// The address for nodes.
+    pub(crate) fn front(&self) -> SocketAddr {
+        self.front.address()
+    }
+
+    /// From now on nodes need this account (HTTP Basic authentication) for every image but that of pods' namespaces.
+    pub fn require_account(&self, user: &str, password: &str) {
+        self.front.require_account(user, password);
+    }
+
+    /// Closes every connection of a node, also new ones, until [`Self::heal`].
+    pub fn cut(&self) {
+        self.front.set_cut(true);
+    }
+
+    /// Serves nodes again, and the right content.
+    pub fn heal(&self) {
+        self.front.set_cut(false);
+        self.front.forget_substitutes();
+    }
+
+    /// Serves the content of `other` to nodes that ask for `image`, as a manipulated mirror does. Both are references
+    /// by digest, from one of the push functions.
+    ///
+    /// # Panics
+    /// If a reference has no digest.
+    pub fn manipulate(&self, image: &str, other: &str) {
+        let path = |image: &str| {
+            let (name, digest) = image.split_once('@').expect("a reference by digest");
+            let name = name.trim_start_matches(Self::HOST);
+            format!("/v2{name}/manifests/{digest}")
+        };
+        // A node names itself which registry it asks a mirror for.
+        let query = format!("?ns={}", Self::HOST);
+        for query in [query.as_str(), ""] {
+            self.front.substitute(&(path(image) + query), &path(other));
+        }
     }
 
     /// Pushes an OCI layout as `name:tag` and returns its reference by digest, as a node pulls it.
@@ -120,6 +166,38 @@ impl Registry {
         let digest = crane(&["digest", "--insecure", &to])?;
         let image = format!("{}/{path}@{}", Self::HOST, digest.trim());
         Ok(EarlierRelease { image, commit: earlier, present: present.to_owned() })
+    }
+
+    /// Pushes a copy of `name` that differs from it only in a label. Returns its reference by digest.
+    ///
+    /// # Panics
+    /// If `name` was not pushed.
+    pub fn push_variant(&self, name: &str, tag: &str) -> String {
+        self.mutate(name, tag, &["--label", &format!("release={tag}")])
+    }
+
+    /// Pushes a copy of `name` as an image that exists only for another platform. Returns its reference by digest.
+    ///
+    /// # Panics
+    /// If `name` was not pushed.
+    pub fn push_for_platform(&self, name: &str, tag: &str, platform: &str) -> String {
+        self.mutate(name, tag, &["--set-platform", platform]);
+        // A node compares its platform with those in an index, not with that of a single image.
+        let image = format!("{}/vmware-tanzu/{name}:{tag}", self.address());
+        let index = format!("{image}-index");
+        must(crane(&["index", "append", "--insecure", "-m", &image, "-t", &index]));
+        let digest = must(crane(&["digest", "--insecure", &index]));
+        format!("{}/vmware-tanzu/{name}@{}", Self::HOST, digest.trim())
+    }
+
+    fn mutate(&self, name: &str, tag: &str, change: &[&str]) -> String {
+        let path = format!("vmware-tanzu/{name}");
+        let from = format!("{}/{path}:{}", self.address(), env!("CARGO_PKG_VERSION"));
+        let to = format!("{}/{path}:{tag}", self.address());
+        let options = ["mutate", "--insecure", &from, "--platform", PLATFORM, "-t", &to];
+        let printed = must(crane(&[&options, change].concat()));
+        let digest = printed.rsplit('@').next().unwrap_or_default().trim();
+        format!("{}/{path}@{digest}", Self::HOST)
     }
 
     /// The image that holds the namespaces of pods.

@@ -59,20 +59,21 @@ done
 mount --make-rshared /
 
 export PATH=$folder/bin:$PATH
-containerd --config "$folder/containerd.toml" >"$folder/containerd.log" 2>&1 &
-echo $! >"$folder/containerd.pid"
-while [[ ! -S /run/containerd/containerd.sock ]]; do
-  kill -0 "$(cat "$folder/containerd.pid")" || { tail -5 "$folder/containerd.log" >&2; exit 1; }
+# Both start again when they end, as under a service manager.
+supervise() {
+  local program=$1
+  while :; do
+    "$@" >>"$folder/$program.log" 2>&1 &
+    echo $! >"$folder/$program.pid"
+    wait $! || true
+    sleep 0.2
+  done
+}
+supervise containerd --config "$folder/containerd.toml" &
+for _ in {1..1200}; do
+  [[ -S /run/containerd/containerd.sock ]] && break
   sleep 0.05
 done
-
-# The kubelet starts again when it ends, as under a service manager, unless the test stopped it.
-while :; do
-  if [[ ! -e $folder/stopped ]]; then
-    kubelet --config="$folder/kubelet.yaml" --kubeconfig="$folder/kubeconfig" --hostname-override="$name" \
-      --node-ip="$address" --root-dir=/var/lib/kubelet --v=2 "${options[@]}" >>"$folder/kubelet.log" 2>&1 &
-    echo $! >"$folder/kubelet.pid"
-    wait $! || true
-  fi
-  sleep 0.2
-done
+[[ -S /run/containerd/containerd.sock ]] || { tail -5 "$folder/containerd.log" >&2; exit 1; }
+supervise kubelet --config="$folder/kubelet.yaml" --kubeconfig="$folder/kubeconfig" --hostname-override="$name" \
+  --node-ip="$address" --root-dir=/var/lib/kubelet --v=2 "${options[@]}"

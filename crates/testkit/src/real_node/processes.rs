@@ -12,7 +12,7 @@ impl RealNode {
         self.kill("kubelet");
     }
 
-    /// Kills containerd. Its containers go on.
+    /// Kills containerd; the node starts it again. Its containers go on.
     pub fn kill_containerd(&self) {
         self.kill("containerd");
     }
@@ -36,12 +36,19 @@ impl RealNode {
         self.working_sets(program).into_iter().map(|(_, used)| used).next()
     }
 
+    /// A file in `/proc/<pid>` of each process whose program ends with `program`, for example `status`.
+    pub fn proc_files(&self, program: &str, file: &str) -> Vec<String> {
+        let processes = descendants(self.inner)
+            .into_iter()
+            .filter(|pid| command_line(*pid).is_some_and(|line| is_program(&line, program)));
+        let read = |pid| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
+        processes.filter_map(read).collect()
+    }
+
     /// The command line and the working set of each container with such a program.
     pub fn working_sets(&self, program: &str) -> Vec<(String, u64)> {
         let found = descendants(self.inner).into_iter().filter_map(|pid| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            let line = String::from_utf8_lossy(&line).trim_end_matches('\0').replace('\0', " ");
-            line.split(' ').next()?.ends_with(program).then_some(())?;
+            let line = command_line(pid).filter(|line| is_program(line, program))?;
             let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
             let group = groups.lines().find_map(|line| line.split_once(":memory:"))?.1;
             let folder = Path::new("/sys/fs/cgroup/memory").join(group.trim_start_matches('/'));
@@ -66,6 +73,15 @@ impl RealNode {
     pub fn mounts(&self) -> String {
         std::fs::read_to_string(format!("/proc/{}/mounts", self.inner)).unwrap_or_default()
     }
+}
+
+fn command_line(pid: u32) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    Some(String::from_utf8_lossy(&line).trim_end_matches('\0').replace('\0', " "))
+}
+
+fn is_program(command_line: &str, program: &str) -> bool {
+    command_line.split(' ').next().is_some_and(|path| path.ends_with(program))
 }
 
 fn children(parent: u32) -> Vec<u32> {
