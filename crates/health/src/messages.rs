@@ -212,9 +212,54 @@ messages! {
     "gcr.io/cloud-provider-vsphere" means
         "the registry of this image was shut down; the image is in a new registry",
         see IMAGE_MOVED;
+    "failed to pull ... authorization failed" means
+        "the registry requires credentials, and the pull secrets of the pod contain none for it or wrong ones",
+        see IMAGE_NOT_PULLED;
+    "failed to pull ... 401 Unauthorized" means
+        "the registry requires credentials, and the pull secrets of the pod contain none for it or wrong ones",
+        see IMAGE_NOT_PULLED;
+    "failed to pull ... 403 Forbidden" means
+        "the registry does not let the account in the pull secret read the image",
+        see IMAGE_NOT_PULLED;
+    "failed to pull ... no match for platform" means
+        "the image has no variant for the architecture of the node",
+        see IMAGE_NOT_PULLED;
+    "failed to pull ... no space left on device" means
+        "the disk of the node is full",
+        see IMAGE_NOT_PULLED;
+    "failed to pull ... unexpected commit digest" means
+        "the registry serves other content than the digest in the image's name",
+        see IMAGE_NOT_PULLED;
+    "failed to pull ... 404 Not Found" means
+        "the registry does not have the image",
+        see IMAGE_NOT_PULLED, IMAGE_MOVED;
+    "failed to pull ... : not found" means
+        "the registry does not have the image",
+        see IMAGE_NOT_PULLED, IMAGE_MOVED;
+    "failed to pull ... no such host" means
+        "the node cannot resolve the name of the registry",
+        see IMAGE_NOT_PULLED;
+    "failed to pull ... i/o timeout" means
+        "the node cannot reach the registry",
+        see IMAGE_NOT_PULLED;
+    "failed to pull ... connection refused" means
+        "the node cannot reach the registry",
+        see IMAGE_NOT_PULLED;
+    "failed to pull ... connection reset by peer" means
+        "the node cannot reach the registry",
+        see IMAGE_NOT_PULLED;
+    "failed to pull ... EOF" means
+        "the node cannot reach the registry",
+        see IMAGE_NOT_PULLED;
     "ErrImagePull" means
         "the registry does not serve the image",
         see IMAGE_NOT_PULLED, IMAGE_MOVED;
+    "exec format error" means
+        "the program in the image is built for another architecture than that of the node",
+        see POD_CRASHES;
+    "no space left on device" means
+        "the disk of the node is full",
+        see POD_CRASHES;
     "vSAN file service is not supported in one or more vCenter(s)" means
         "the vCenter is older than 7.0, which this driver no longer supports; vSAN is not the cause",
         see VCENTER_TOO_OLD;
@@ -364,6 +409,11 @@ mod tests {
             ),
             ("failed to fetch: POST \"/vsanHealth\": 503 Service Unavailable", codes::SERVICE_DOWN),
             ("Post \"https://vc/sdk\": 503 Service Unavailable", codes::SESSIONS_MANY),
+            (
+                "failed to pull and unpack image \"r.example.com/vdo:1\": dial tcp: connection refused",
+                codes::IMAGE_NOT_PULLED,
+            ),
+            ("exec /usr/bin/vdo: exec format error", codes::POD_CRASHES),
         ] {
             assert_eq!(explain(line).map(|m| m.findings[0].code), Some(code.code), "{line}");
         }

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use ::api::finding::codes;
+use health::messages;
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::{ContainerStatus, Event, Pod},
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams},
+};
 use tokio::time::Instant;
 
 use crate::failure::{Doing as _, Outcome};
@@ -27,6 +32,8 @@ pub(crate) struct Rollout {
     name: String,
     /// Since when the pods have been in trouble.
     troubled: Option<Instant>,
+    /// Whether the pods of an earlier attempt have been deleted: see [`Self::retry_pulls`].
+    pulls_retried: bool,
 }
 
 /// How far a rollout is.
@@ -41,6 +48,8 @@ pub(crate) struct Progress {
     pub(crate) old_runs: bool,
     /// Why it does not proceed.
     pub(crate) trouble: Option<Trouble>,
+    /// A pod that runs another image than the Deployment names by digest, for example because a webhook replaced it.
+    pub(crate) other_image: Option<String>,
 }
 
 /// Why a pod does not start.
@@ -49,6 +58,18 @@ pub(crate) struct Trouble {
     pub(crate) text: String,
     /// Whether waiting is unlikely to help.
     pub(crate) firm: bool,
+}
+
+impl Trouble {
+    /// Waiting is unlikely to help.
+    fn firm(text: String) -> Self {
+        Self { text, firm: true }
+    }
+
+    /// Whether the registry wants credentials.
+    pub(crate) fn needs_pull_secret(&self) -> bool {
+        self.text.contains("the registry requires credentials")
+    }
 }
 
 impl Rollout {
@@ -60,10 +81,11 @@ impl Rollout {
             events: Api::namespaced(client.clone(), namespace),
             name: name.into(),
             troubled: None,
+            pulls_retried: false,
         }
     }
 
-    /// How far it is now.
+    /// How far it is now. The first call also lets the pods of an earlier attempt pull their image again.
     pub(crate) async fn progress(&mut self) -> Outcome<Progress> {
         let deployment = self.deployments.get(&self.name).await.doing("reading the operator")?;
         let (all, doing) = (ListParams::default(), "reading the operator's pods");
@@ -71,16 +93,30 @@ impl Rollout {
         let Some(set) = present(&deployment, &sets) else { return Ok(progress(&deployment, &[])) };
         let hash = set.labels().get("pod-template-hash").map_or("", String::as_str);
         let of_set = ListParams::default().labels(&format!("pod-template-hash={hash}"));
-        let pods = self.pods.list(&of_set).await.doing(doing)?.items;
+        let mut pods = self.pods.list(&of_set).await.doing(doing)?.items;
+        if is_observed(&deployment) && !std::mem::replace(&mut self.pulls_retried, true) {
+            self.retry_pulls(&mut pods).await;
+        }
         let mut progress = progress(&deployment, &pods);
-        if let Some(unready) = pods.iter().find(|pod| is_unready(pod))
-            && progress.trouble.is_none()
-        {
-            progress.trouble = self.failed_probe(unready).await;
+        if progress.trouble.is_none() && !progress.complete {
+            progress.trouble = match pods.iter().find(|pod| is_unready(pod) || is_creating(pod)) {
+                Some(pod) if is_unready(pod) => self.failed_probe(pod).await,
+                Some(pod) => self.failed_start(pod).await,
+                None => None,
+            };
         }
         let firm = progress.trouble.as_ref().is_some_and(|trouble| trouble.firm);
         self.troubled = firm.then(|| self.troubled.unwrap_or_else(Instant::now));
         Ok(progress)
+    }
+
+    /// Deletes pods that wait minutes for the next attempt to pull their image: whoever deploys again has probably
+    /// fixed the cause. Their successors try at once.
+    async fn retry_pulls(&self, pods: &mut Vec<Pod>) {
+        for pod in pods.extract_if(.., |pod| waits_for_pull(pod)) {
+            // Without the permission to delete pods, the rollout only takes longer.
+            let _ = self.pods.delete(&pod.name_any(), &DeleteParams::default()).await;
+        }
     }
 
     /// Whether the pods have been in trouble for so long that waiting is unlikely to help.
@@ -91,13 +127,27 @@ impl Rollout {
     /// The output of the last readiness probe of a running pod. Its kubelet writes it into an event.
     async fn failed_probe(&self, pod: &Pod) -> Option<Trouble> {
         let name = pod.name_any();
-        let about = format!("involvedObject.name={name},reason=Unhealthy");
-        // Somebody who lacks the permission to read events waits without a reason.
-        let events = self.events.list(&ListParams::default().fields(&about)).await.ok()?.items;
-        let last = events.into_iter().max_by_key(|event| event.last_timestamp.clone());
-        let output = last.and_then(|event| event.message);
+        let output = self.last_event(&name, "reason=Unhealthy").await;
+        let output = output.and_then(|event| event.message);
         let output = output.map(|output| format!(": {}", one_line(&output))).unwrap_or_default();
         Some(Trouble { text: format!("pod {name} runs and is not ready{output}"), firm: false })
+    }
+
+    /// Why the kubelet does not get as far as to start a container, for example because a volume is missing. It writes
+    /// that into an event. A later event of another kind means that it has gone on.
+    async fn failed_start(&self, pod: &Pod) -> Option<Trouble> {
+        let name = pod.name_any();
+        let last = self.last_event(&name, "reason!=FailedScheduling").await?;
+        let why = last.message.filter(|_| last.type_.as_deref() == Some("Warning"))?;
+        Some(Trouble::firm(format!("pod {name} does not start: {}", explained(one_line(&why)))))
+    }
+
+    /// The newest of the events about a pod.
+    async fn last_event(&self, pod: &str, which: &str) -> Option<Event> {
+        let about = format!("involvedObject.name={pod},{which}");
+        // Somebody who lacks the permission to read events waits without a reason.
+        let events = self.events.list(&ListParams::default().fields(&about)).await.ok()?.items;
+        events.into_iter().max_by_key(|event| event.last_timestamp.clone())
     }
 }
 
@@ -115,7 +165,7 @@ fn present<'a>(deployment: &Deployment, sets: &'a [ReplicaSet]) -> Option<&'a Re
 fn progress(deployment: &Deployment, pods: &[Pod]) -> Progress {
     let status = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let current = status.observed_generation >= deployment.metadata.generation;
+    let current = is_observed(deployment);
     let (all, updated, available) = (
         status.replicas.unwrap_or(0),
         status.updated_replicas.unwrap_or(0),
@@ -123,18 +173,56 @@ fn progress(deployment: &Deployment, pods: &[Pod]) -> Progress {
     );
     let ready = pods.iter().filter(|pod| is_ready(pod)).count();
     let ready = i32::try_from(ready).unwrap_or(i32::MAX);
-    let complete = current && updated >= wanted && all == updated && available >= updated;
+    // The status of the Deployment says nothing about what the pods run.
+    let running = pods.iter().filter(|pod| is_ready(pod) && image_id(pod).is_some()).count();
+    let complete = current
+        && updated >= wanted
+        && all == updated
+        && available >= updated
+        && i32::try_from(running).is_ok_and(|running| running >= wanted);
     let refused = || {
         let conditions = status.conditions.iter().flatten();
         let mut failing = conditions.filter(|c| c.type_ == "ReplicaFailure" && c.status == "True");
         let why = failing.next()?.message.clone().unwrap_or_default();
-        Some(Trouble { text: format!("no pod could be created: {}", one_line(&why)), firm: true })
+        Some(Trouble::firm(format!("no pod could be created: {}", one_line(&why))))
     };
     let trouble = match () {
         () if complete || !current => None,
         () => pods.iter().find_map(trouble_of).or_else(refused),
     };
-    Progress { ready, wanted, complete, old_runs: available > ready, trouble }
+    let other_image = pods.iter().find_map(|pod| other_image(deployment, pod));
+    Progress { ready, wanted, complete, old_runs: available > ready, trouble, other_image }
+}
+
+/// The image that the pod runs, if it is not the one that the Deployment names by digest. A runtime may report the
+/// digest of the image for its architecture instead of that of the index, so this is no failure.
+fn other_image(deployment: &Deployment, pod: &Pod) -> Option<String> {
+    let containers = &deployment.spec.as_ref()?.template.spec.as_ref()?.containers;
+    let (_, digest) = containers.first()?.image.as_deref()?.split_once('@')?;
+    let running = image_id(pod).filter(|_| is_ready(pod))?;
+    (!running.ends_with(digest)).then(|| format!("pod {} runs {running}", pod.name_any()))
+}
+
+/// The image of the pod's container, as its kubelet reports it.
+fn image_id(pod: &Pod) -> Option<&str> {
+    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    Some(container.image_id.as_str()).filter(|id| !id.is_empty())
+}
+
+/// Whether its status is that of the present template.
+fn is_observed(deployment: &Deployment) -> bool {
+    let observed = deployment.status.as_ref().and_then(|status| status.observed_generation);
+    observed >= deployment.metadata.generation
+}
+
+/// Whether the kubelet waits before it pulls an image of the pod again.
+fn waits_for_pull(pod: &Pod) -> bool {
+    let containers =
+        pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    containers.into_iter().any(|container| {
+        let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
+        waiting.and_then(|waiting| waiting.reason.as_deref()) == Some("ImagePullBackOff")
+    })
 }
 
 /// The reason why a pod does not run.
@@ -143,7 +231,7 @@ fn trouble_of(pod: &Pod) -> Option<Trouble> {
         return None;
     }
     let (name, status) = (pod.name_any(), pod.status.as_ref()?);
-    let firm = |text: String| Some(Trouble { text: format!("pod {name} {text}"), firm: true });
+    let firm = |text: String| Some(Trouble::firm(format!("pod {name} {text}")));
     if status.phase.as_deref() == Some("Failed") {
         let reason = status.reason.as_deref().unwrap_or("it failed");
         let message = status.message.as_deref().unwrap_or_default();
@@ -177,10 +265,22 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
             let output = last.message.as_deref().and_then(|output| output.trim().lines().last());
             joined(&format!("{reason}, exit code {}", last.exit_code), output.unwrap_or_default())
         });
-        return Some(format!("crashes again and again: {}", ended.unwrap_or_default()));
+        return Some(format!("crashes again and again: {}", explained(ended.unwrap_or_default())));
     }
     let expected = ["", "ContainerCreating", "PodInitializing"];
-    (!expected.contains(&reason)).then(|| format!("does not start: {}", joined(reason, message)))
+    (!expected.contains(&reason))
+        .then(|| format!("does not start: {}", explained(joined(reason, message))))
+}
+
+/// Puts the meaning of a message about an image in front of it.
+fn explained(message: String) -> String {
+    let about_images = [codes::IMAGE_NOT_PULLED.code, codes::POD_CRASHES.code];
+    match messages::explain(&message) {
+        Some(known) if about_images.contains(&known.findings[0].code) => {
+            format!("{} ({message})", known.meaning)
+        }
+        _ => message,
+    }
 }
 
 fn joined(reason: &str, message: &str) -> String {
@@ -196,6 +296,13 @@ fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
     ready && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether it is on a node, and no container of it has been started.
+fn is_creating(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    phase == Some("Pending") && is_placed && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether it runs and does not pass its readiness probe.
@@ -234,8 +341,17 @@ mod tests {
         }]})
     }
 
+    fn running(image_id: &str) -> Pod {
+        pod(json!({
+            "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{
+                "name": "vdo", "image": "i", "imageID": image_id, "ready": true, "restartCount": 0,
+            }],
+        }))
+    }
+
     fn ready() -> Pod {
-        pod(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}))
+        running("r.example.com/vdo@sha256:aaaa")
     }
 
     fn text(pod: &Pod) -> String {
@@ -260,11 +376,44 @@ mod tests {
     }
 
     #[test]
+    fn pods_must_run_an_image_and_another_one_than_the_digest_names_is_reported() {
+        let status = json!({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2});
+        let mut by_digest = deployment(2, status);
+        let image = json!({"spec": {"containers": [
+            {"name": "vdo", "image": "r.example.com/vdo@sha256:aaaa"},
+        ]}});
+        by_digest.spec.as_mut().unwrap().template = serde_json::from_value(image).unwrap();
+        let same = progress(&by_digest, &[ready(), ready()]);
+        assert!(same.complete && same.other_image.is_none(), "{same:?}");
+        let unknown = progress(&by_digest, &[ready(), running("")]);
+        assert!(!unknown.complete, "nothing is known to run in one of them");
+        let other = progress(&by_digest, &[ready(), running("r.example.com/vdo@sha256:bbbb")]);
+        let expected = "pod vdo-x runs r.example.com/vdo@sha256:bbbb";
+        assert_eq!(other.other_image.as_deref(), Some(expected));
+    }
+
+    #[test]
     fn every_reason_why_a_pod_does_not_start_is_named() {
         let pull = json!({"waiting": {"reason": "ErrImagePull", "message": "not\n found"}});
         assert_eq!(
             text(&pod(container(pull, json!({})))),
-            "pod vdo-x does not start: ErrImagePull: not found"
+            "pod vdo-x does not start: the registry does not serve the image (ErrImagePull: not found)"
+        );
+        let unauthorized = json!({"waiting": {"reason": "ImagePullBackOff", "message":
+            "Back-off pulling image \"r.example.com/vdo:1\": ErrImagePull: failed to pull and unpack image \
+             \"r.example.com/vdo:1\": unexpected status from HEAD request: 401 Unauthorized"}});
+        let unauthorized = trouble_of(&pod(container(unauthorized, json!({})))).unwrap();
+        assert!(unauthorized.needs_pull_secret(), "{unauthorized:?}");
+        let architecture = json!({"terminated": {"exitCode": 128, "reason": "StartError", "message":
+            "failed to create containerd task: exec /usr/bin/vdo: exec format error"}});
+        let back_off = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}});
+        let crashed = text(&pod(container(back_off, architecture)));
+        assert!(
+            crashed.starts_with(
+                "pod vdo-x crashes again and again: the program in the image is built for another \
+                 architecture than that of the node (StartError, exit code 128: failed to create"
+            ),
+            "{crashed}"
         );
         let back_off = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}});
         let ended = json!({"terminated": {

@@ -30,7 +30,7 @@ use crate::{
     failure::{self, Doing as _, Failure, Outcome, refuse, request},
     options::Global,
     progress::{PACE, ProgressStep},
-    rollout::Rollout,
+    rollout::{Rollout, Trouble},
     screen::Screen,
     text::{CARE, DIM, GOOD, Table, count, paint},
 };
@@ -200,13 +200,16 @@ impl Deploy {
             let pods = format!("{} of {} pods", progress.ready, progress.wanted);
             if progress.complete {
                 step.done(&pods);
+                if let Some(other) = progress.other_image {
+                    screen.note(&format!("{other}, and the Deployment names another digest"));
+                }
                 return Ok(());
             }
             let late = Instant::now() > end;
             match progress.trouble {
                 Some(trouble) if late || rollout.is_stuck() => {
                     step.failed(&pods);
-                    return Err(stuck(&trouble.text, progress.old_runs));
+                    return Err(stuck(&trouble, progress.old_runs));
                 }
                 Some(trouble) => step.waits(&format!("{pods}; {}", trouble.text)),
                 None if late => {
@@ -239,15 +242,22 @@ fn add_pull_secret(objects: &mut Vec<Object>, secret: Option<Object>) {
     }
 }
 
-fn stuck(why: &str, old_runs: bool) -> Failure {
+fn stuck(trouble: &Trouble, old_runs: bool) -> Failure {
     let meanwhile = if old_runs { "; the previous version keeps running" } else { "" };
-    Failure::Refused {
-        text: format!("the operator does not start: {why}{meanwhile}"),
-        help: format!(
+    let help = if trouble.needs_pull_secret() {
+        "run vdoctl deploy again with the credentials of the registry: --pull-secret NAME \
+         --pull-secret-file FILE, where FILE is what podman login --authfile FILE wrote"
+            .into()
+    } else {
+        format!(
             "correct the cause and run vdoctl deploy again; kubectl --namespace {} describe pods \
              shows more",
             api::NAMESPACE
-        ),
+        )
+    };
+    Failure::Refused {
+        text: format!("the operator does not start: {}{meanwhile}", trouble.text),
+        help,
     }
 }
 

@@ -22,11 +22,13 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
 /// How long vdoctl waits, in seconds. Other tests keep the computer busy.
-const TIMEOUT: &str = "400";
+pub(crate) const TIMEOUT: &str = "400";
 /// The tag category of zones.
 pub(crate) const ZONES: &str = "k8s-zone";
 /// The pods of our cloud controller.
-const CLOUD_CONTROLLER: &str = "name=vsphere-cloud-controller-manager";
+pub(crate) const CLOUD_CONTROLLER: &str = "name=vsphere-cloud-controller-manager";
+/// The pods of the operator.
+pub(crate) const OPERATOR: &str = "app.kubernetes.io/name=vdo";
 
 /// A cluster of real nodes on VMs of a vCenter.
 pub(crate) struct Cluster {
@@ -36,7 +38,7 @@ pub(crate) struct Cluster {
     pub(crate) vms: Vec<Vm>,
     pub(crate) nodes: Vec<RealNode>,
     disks: Disks,
-    workdir: Workdir,
+    pub(crate) workdir: Workdir,
 }
 
 impl Cluster {
@@ -86,6 +88,11 @@ impl Cluster {
         self.nodes.push(node);
     }
 
+    /// After a restart of the VM: the node has new device nodes.
+    pub(crate) fn reconnect_disks(&self, number: usize) {
+        self.disks.add_vm(&self.vms[number].name, self.nodes[number].dev());
+    }
+
     /// Installs VDO and our cloud controller, as a user with a mirror of the images does.
     pub(crate) async fn install(&self) -> String {
         self.install_with(json!({"cloudProvider": cloud_provider()})).await
@@ -108,7 +115,8 @@ impl Cluster {
         self.configure(json!({"cloudProvider": cloud_provider()})).await;
     }
 
-    async fn configure(&self, drivers: Value) {
+    /// Writes the objects of the user and waits until the drivers are Ready.
+    pub(crate) async fn configure(&self, drivers: Value) {
         self.registry.push_own("vdo-cloud-controller");
         self.write_objects(drivers);
         self.does(&["configure", "-f", "vdo.yaml"]).await;
@@ -159,7 +167,9 @@ impl Cluster {
 
     /// The objects of a user whose cluster has a mirror of the images.
     fn write_objects(&self, mut drivers: Value) {
-        drivers["images"] = json!({"registry": Registry::HOST});
+        if drivers["images"].is_null() {
+            drivers["images"] = json!({"registry": Registry::HOST});
+        }
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
             "metadata": {"name": "credentials", "namespace": "kube-system"},
@@ -193,7 +203,12 @@ impl Cluster {
 
     /// The uid and the restarts of each pod of the cloud controller.
     pub(crate) async fn cloud_controllers(&self) -> Vec<(String, i32)> {
-        let pods = self.pods("kube-system", CLOUD_CONTROLLER).await;
+        self.restarts("kube-system", CLOUD_CONTROLLER).await
+    }
+
+    /// The uid and the restarts of each pod.
+    pub(crate) async fn restarts(&self, namespace: &str, selector: &str) -> Vec<(String, i32)> {
+        let pods = self.pods(namespace, selector).await;
         let identity = |pod: &Pod| {
             let status = pod.status.clone().unwrap_or_default();
             let restarts = status.container_statuses.into_iter().flatten().map(|c| c.restart_count);
@@ -228,7 +243,7 @@ impl Cluster {
 
     /// The pods of the operator, without those that end.
     pub(crate) async fn operators(&self) -> Vec<Pod> {
-        let pods = self.pods(NAMESPACE, "app.kubernetes.io/name=vdo").await;
+        let pods = self.pods(NAMESPACE, OPERATOR).await;
         pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
     }
 
@@ -265,4 +280,9 @@ pub(crate) fn cloud_provider() -> Value {
 pub(crate) fn text(output: &Output) -> String {
     let part = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     part(&output.stdout) + &part(&output.stderr)
+}
+
+/// A text without the line breaks of the screen.
+pub(crate) fn unwrapped(text: &str) -> String {
+    text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
 }

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   cluster   a control plane, a registry, a vCenter with disks, nodes; vdoctl
+//!   air_gap   a mirror that requires credentials
+//!   bad_days  faults of registry, images, nodes and API server
 //!   kubernetes_suite   Kubernetes' own storage tests
 //!   storage   volumes of our storage driver in pods
 //! ```
@@ -13,11 +15,13 @@
     reason = "a failed unwrap fails the test"
 )]
 
+mod air_gap;
+mod bad_days;
 mod cluster;
 mod kubernetes_suite;
 mod storage;
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use catalog::manifest::Object;
 use k8s_openapi::{
@@ -36,6 +40,11 @@ use cluster::{Cluster, NAMESPACE, text};
 
 /// How long an operator that vanished is taken to lead.
 const LEASE: Duration = Duration::from_secs(15);
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
 
 fn taints(node: &Node) -> Vec<String> {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
@@ -65,6 +74,8 @@ async fn vdo_is_installed_from_a_registry_and_its_pods_initialise_real_nodes() {
         let address = pod.status.as_ref().unwrap().pod_ip.clone().unwrap();
         assert!(address.starts_with("10.78."), "{address} is not of the pod network");
     }
+
+    operator_is_confined(&cluster);
 
     // The node is what its VM is, and takes pods.
     let node = cluster.node("node-1").await;
@@ -101,6 +112,29 @@ async fn vdo_is_installed_from_a_registry_and_its_pods_initialise_real_nodes() {
     for program in ["vdo", "vsphere-cloud-controller-manager"] {
         let used = cluster.nodes[0].working_set(program).unwrap();
         println!("{program}: working set {:.1} MiB", used as f64 / 1_048_576.0);
+    }
+}
+
+/// The kernel enforces what the pod's security context asks for.
+fn operator_is_confined(cluster: &Cluster) {
+    let program = "/usr/bin/vdo";
+    let processes = cluster.nodes[0].proc_files(program, "status");
+    assert_eq!(processes.len(), 2, "both pods run on the only node");
+    for status in processes {
+        let values: HashMap<&str, &str> =
+            status.lines().filter_map(|line| line.split_once(':')).collect();
+        let value = |name: &str| values[name].trim();
+        assert_eq!(value("Seccomp"), "2", "a filter: {status}");
+        assert_eq!(value("NoNewPrivs"), "1", "{status}");
+        for capabilities in ["CapEff", "CapPrm", "CapBnd"] {
+            assert_eq!(value(capabilities), "0000000000000000", "{status}");
+        }
+        assert!(value("Uid").split_whitespace().all(|uid| uid != "0"), "{status}");
+    }
+    for mounts in cluster.nodes[0].proc_files(program, "mounts") {
+        let root = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/")).unwrap();
+        let options = root.split(' ').nth(3).unwrap();
+        assert!(options.split(',').any(|option| option == "ro"), "{root}");
     }
 }
 

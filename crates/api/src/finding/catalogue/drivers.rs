@@ -20,7 +20,7 @@ catalogue! {
     IMAGE_NOT_PULLED = "VDO-1603" {
         title: "A driver's image cannot be pulled",
         severity: Error,
-        seen: "{image}: {message}",
+        seen: "{image}: {message}{meaning}",
         why: "Pods that need the image do not start.",
         remedy: [
             "On the node: crictl pull {image}   shows the registry's response",

@@ -21,12 +21,15 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
                 let meaning = known.map_or(String::new(), |(_, m)| format!("; {}", m.meaning));
                 let hit = super::hit(codes::POD_CRASHES, driver, pod);
                 let hit = pod.node.iter().fold(hit, |hit, node| hit.node(node));
+                // Some messages have no other finding behind them than this one.
+                let causes = known.into_iter().flat_map(|(_, m)| m.findings).map(|d| d.code);
+                let causes = causes.filter(|code| *code != codes::POD_CRASHES.code);
                 sink.raise(
                     hit.with("container", &container.name)
                         .with("restarts", container.restarts)
                         .with("line", line)
                         .with("meaning", meaning)
-                        .because(known.into_iter().flat_map(|(_, m)| m.findings).map(|d| d.code)),
+                        .because(causes),
                 );
             }
         }

@@ -3,6 +3,7 @@
 use crate::{
     checks::prelude::*,
     facts::{Container, Driver, Workload},
+    messages,
 };
 
 pub(super) const CHECK: Check = Check {
@@ -24,8 +25,12 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
                         sink.raise(moved(driver, workload, container));
                     } else if let Some(message) = not_pulled(container) {
                         let hit = super::hit(codes::IMAGE_NOT_PULLED, driver, pod);
+                        let known = messages::explain(message);
+                        let meaning = known.map_or(String::new(), |m| format!("; {}", m.meaning));
                         sink.raise(
-                            hit.shared("image", &container.image).shared("message", message),
+                            hit.shared("image", &container.image)
+                                .shared("message", message)
+                                .shared("meaning", meaning),
                         );
                     }
                 }

@@ -1,0 +1,192 @@
+//! Faults of registry, images, nodes and API server, one after the other on one cluster: VDO recovers by itself, or
+//! vdoctl names the cause.
+
+use std::time::Duration;
+
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use kube::{Api, ResourceExt as _, api::PostParams};
+use serde_json::json;
+use testkit::{RealNode, eventually};
+use tokio::time::Instant;
+
+use crate::cluster::{Cluster, NAMESPACE, OPERATOR, TIMEOUT, cloud_provider, text, unwrapped};
+
+#[tokio::test]
+#[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
+async fn every_bad_day_ends_in_recovery_or_in_a_named_cause() {
+    let mut cluster = Cluster::with_nodes(2).await;
+    let image = cluster.registry.push_own("vdo");
+    cluster.registry.push_own("vdo-cloud-controller");
+
+    passed("the registry is unreachable", registry_unreachable(&cluster, &image)).await;
+    passed("the kubelets restart during the installation", kubelets_restart(&cluster, &image))
+        .await;
+    passed("an image for another architecture", other_architecture(&cluster)).await;
+    passed("an image with another digest", other_digest(&cluster, &image)).await;
+    passed("back to the first image", deploys(&cluster, &image)).await;
+    passed("the leader's node is drained", leader_drained(&cluster)).await;
+    passed("containerd is killed", containerd_killed(&cluster)).await;
+    passed("the API server restarts", api_server_restarts(&cluster)).await;
+    passed("the leader's node loses its network", leader_cut(&cluster)).await;
+    passed("a node loses its power", power_lost(&mut cluster)).await;
+}
+
+async fn passed(name: &str, scenario: impl Future<Output = ()>) {
+    let began = Instant::now();
+    println!("{name} ...");
+    scenario.await;
+    println!("{name}: ok after {:.1?}", began.elapsed());
+}
+
+/// Deploys an image that cannot run. Returns what vdoctl reports within a minute.
+async fn refused(cluster: &Cluster, image: &str) -> String {
+    let began = Instant::now();
+    let output = cluster.vdoctl(&["deploy", "--image", image]).await;
+    let shown = unwrapped(&text(&output));
+    assert!(!output.status.success(), "{shown}");
+    assert!(began.elapsed() < Duration::from_mins(1), "{:?}: {shown}", began.elapsed());
+    println!("{}", shown.rsplit("✖").next().unwrap_or_default());
+    shown
+}
+
+async fn deploys(cluster: &Cluster, image: &str) {
+    cluster.does(&["deploy", "--image", image, "--timeout", TIMEOUT]).await;
+    is_healthy(cluster).await;
+}
+
+async fn is_healthy(cluster: &Cluster) {
+    let shown = cluster.does(&["status", "--wait", "--timeout", TIMEOUT]).await;
+    assert!(shown.contains("● Healthy"), "{shown}");
+}
+
+async fn registry_unreachable(cluster: &Cluster, image: &str) {
+    cluster.registry.cut();
+    let shown = refused(cluster, image).await;
+    assert!(shown.contains("the node cannot reach the registry"), "{shown}");
+    cluster.registry.heal();
+}
+
+async fn kubelets_restart(cluster: &Cluster, image: &str) {
+    let restarts = async {
+        eventually("a pod of the operator is on a node", 60, async || {
+            let pods = cluster.pods(NAMESPACE, OPERATOR).await;
+            let placed = pods.iter().any(|pod| node_of(pod).is_some());
+            if placed { Ok(()) } else { Err("no pod is on a node") }
+        })
+        .await;
+        cluster.nodes.iter().for_each(RealNode::kill_kubelet);
+    };
+    let deploy = ["deploy", "--image", image, "--timeout", TIMEOUT];
+    tokio::join!(cluster.does(&deploy), restarts);
+    let configure = cluster.configure(json!({"cloudProvider": cloud_provider()}));
+    let restart = async { cluster.nodes.iter().for_each(RealNode::kill_kubelet) };
+    tokio::join!(configure, restart);
+}
+
+async fn other_architecture(cluster: &Cluster) {
+    let other = if cfg!(target_arch = "aarch64") { "linux/amd64" } else { "linux/arm64" };
+    let image = cluster.registry.push_for_platform("vdo", "other-architecture", other);
+    let shown = refused(cluster, &image).await;
+    assert!(shown.contains("no variant for the architecture of the node"), "{shown}");
+    assert!(shown.contains("the previous version keeps running"), "{shown}");
+}
+
+async fn other_digest(cluster: &Cluster, image: &str) {
+    let newer = cluster.registry.push_variant("vdo", "newer");
+    cluster.registry.manipulate(&newer, image);
+    let shown = refused(cluster, &newer).await;
+    assert!(shown.contains("serves other content than the digest"), "{shown}");
+    cluster.registry.heal();
+}
+
+async fn leader_drained(cluster: &Cluster) {
+    let (leader, node) = leader(cluster).await;
+    node.drain(&cluster.plane).await;
+    another_leads(cluster, &leader).await;
+    is_healthy(cluster).await;
+    node.uncordon(&cluster.plane).await;
+}
+
+/// The pods go on, and the node takes new ones.
+async fn containerd_killed(cluster: &Cluster) {
+    let before = cluster.restarts(NAMESPACE, OPERATOR).await;
+    let node = &cluster.nodes[1];
+    node.kill_containerd();
+    let pods = Api::<Pod>::default_namespaced(cluster.plane.client());
+    let pod = json!({"metadata": {"name": "pause"}, "spec": {
+        "nodeName": node.name(),
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "pause", "image": "registry.test/pause:1"}],
+    }});
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    eventually("a new pod runs on the node", 60, async || {
+        let status = pods.get("pause").await.unwrap().status.unwrap_or_default();
+        if status.phase.as_deref() == Some("Running") { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    pods.delete("pause", &kube::api::DeleteParams::default()).await.unwrap();
+    assert_eq!(cluster.restarts(NAMESPACE, OPERATOR).await, before, "the pods go on");
+    is_healthy(cluster).await;
+}
+
+async fn api_server_restarts(cluster: &Cluster) {
+    cluster.plane.restart_api_server().await;
+    is_healthy(cluster).await;
+}
+
+async fn leader_cut(cluster: &Cluster) {
+    let (leader, node) = leader(cluster).await;
+    node.cut();
+    // The other pod must be on the other node, or nobody can lead.
+    another_leads(cluster, &leader).await;
+    node.heal();
+    is_healthy(cluster).await;
+}
+
+async fn power_lost(cluster: &mut Cluster) {
+    cluster.nodes[1].power_off();
+    cluster.nodes[1].power_on(&cluster.plane).await;
+    cluster.reconnect_disks(1);
+    eventually("the operator's pods are ready", 90, async || {
+        let pods = cluster.pods(NAMESPACE, OPERATOR).await;
+        let ready = pods.iter().filter(|pod| crate::is_ready(pod)).count();
+        if ready == 2 { Ok(()) } else { Err(format!("{ready} of {} pods", pods.len())) }
+    })
+    .await;
+    is_healthy(cluster).await;
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+async fn holder(cluster: &Cluster) -> Result<String, String> {
+    let leases = Api::<Lease>::namespaced(cluster.plane.client(), "kube-system");
+    let lease = leases.get("vdo-leader").await.map_err(|error| error.to_string())?;
+    let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+    // The identity is the name of the pod and a random number.
+    let pod = holder.rsplit_once('_').map(|(pod, _)| pod.to_owned());
+    pod.ok_or_else(|| format!("nobody leads: {holder}"))
+}
+
+/// The pod that leads, and its node.
+async fn leader(cluster: &Cluster) -> (String, &RealNode) {
+    let (leader, node) = eventually("a pod leads", 60, async || {
+        let leader = holder(cluster).await?;
+        let pods = cluster.pods(NAMESPACE, OPERATOR).await;
+        let pod = pods.iter().find(|pod| pod.name_any() == leader);
+        let node = pod.and_then(node_of).map(str::to_owned);
+        node.map(|node| (leader.clone(), node)).ok_or_else(|| format!("{leader} is gone"))
+    })
+    .await;
+    let node = cluster.nodes.iter().find(|one| one.name() == node).unwrap();
+    (leader, node)
+}
+
+async fn another_leads(cluster: &Cluster, before: &str) {
+    eventually("another pod leads", 60, async || match holder(cluster).await? {
+        now if now == before => Err(format!("{now} still leads")),
+        _ => Ok(()),
+    })
+    .await;
+}
