@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static images push test-images test test-fast test-nodes flaky lint generate generate-check proto graph bench health-seconds soak e2e-storage fuzz sandbox screens peers peers-before peers-status prerequisites clean
+.PHONY: help build static images check-images push test-images test test-fast test-nodes flaky lint generate generate-check proto graph bench health-seconds soak e2e-storage fuzz sandbox screens peers peers-before peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ static: ## Build every binary, optimised and statically linked, for images witho
 images: prerequisites ## Build the container images for amd64 and arm64, without a container daemon
 	@scripts/setup images
 	@scripts/images
+
+check-images: ## Check the images that make images built: size, architecture, contents
+	@scripts/check-images
 
 push: images ## Push the images: REGISTRY=registry.example.com/vdo
 	@scripts/push "$(REGISTRY)"

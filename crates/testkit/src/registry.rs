@@ -256,9 +256,11 @@ fn target_folder() -> PathBuf {
     target.unwrap_or(Path::new("target")).to_owned()
 }
 
-/// The folder of the images, next to the programs of the tests.
+/// The folder of the images: `VDO_TEST_IMAGES`, for example those of a release, or those next to the programs of the
+/// tests.
 fn test_images() -> PathBuf {
-    target_folder().join("images").join("test")
+    let given = std::env::var_os("VDO_TEST_IMAGES").map(PathBuf::from);
+    given.unwrap_or_else(|| target_folder().join("images").join("test"))
 }
 
 /// Runs crane and returns what it printed.

@@ -42,6 +42,25 @@ async fn a_real_kubelet_runs_a_pod_from_the_registry() {
     assert!(node.working_set("/pause").unwrap() > 0);
 }
 
+#[test]
+#[ignore = "needs the images for tests: make test-nodes"]
+fn the_same_programs_give_the_same_images() {
+    let folders = [Workdir::new("images-one").unwrap(), Workdir::new("images-two").unwrap()];
+    let built = folders.each_ref().map(|folder| {
+        let mut images = Command::new(testkit::repository().join("scripts/images"));
+        let target = testkit::programs().parent().unwrap();
+        let output = images.arg("--test").arg(folder.path()).env("CARGO_TARGET_DIR", target);
+        let output = output.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // Name and digest of each image.
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().filter(|line| line.contains("sha256:")).map(str::to_owned).collect()
+    });
+    let [first, second]: [Vec<String>; 2] = built;
+    assert_eq!(first.len(), 3, "{first:?}");
+    assert_eq!(first, second);
+}
+
 /// The backing files of all loop devices.
 fn loops() -> String {
     let all = Command::new("losetup").args(["-l", "-n", "-O", "BACK-FILE"]).output().unwrap();
