@@ -60,7 +60,7 @@ impl Environment {
 
     /// With real nodes, which pull the images of this checkout.
     pub(crate) async fn real(screen: &Screen) -> Result<Self, Failure> {
-        real_nodes::build_images(screen).await?;
+        real_nodes::build(screen).await?;
         let plane = start_plane(screen).await?;
         let mut inventory = inventory();
         real_nodes::give_addresses(&mut inventory.datacenters[0].vms);

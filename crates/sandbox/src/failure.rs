@@ -31,9 +31,9 @@ pub(crate) enum Failure {
     #[snafu(display("faults are only injected with simulated nodes: add --simulated"))]
     SimulatedOnly,
 
-    /// The images could not be built.
-    #[snafu(display("the images cannot be built (make test-images): {output}"))]
-    Images { output: String },
+    /// The programs or the images of real nodes could not be built.
+    #[snafu(display("{command} failed: {output}"))]
+    Build { command: String, output: String },
 
     /// A program could not be started.
     #[snafu(display("{command} cannot be run: {source}"))]

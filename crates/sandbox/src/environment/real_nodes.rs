@@ -11,7 +11,7 @@ use testkit::{ControlPlane, Disks, Nic, RealNode, Registry, Vcenter, Vm};
 use tokio::time::sleep;
 
 use crate::{
-    failure::{Failure, ImagesSnafu, PeerSnafu, RunSnafu},
+    failure::{BuildSnafu, Failure, PeerSnafu, RunSnafu},
     screen::Screen,
 };
 
@@ -75,34 +75,38 @@ pub(crate) fn missing() -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Builds the images. Cargo compiles only what has changed.
-pub(super) async fn build_images(screen: &Screen) -> Result<(), Failure> {
-    let script = testkit::repository().join("scripts/images");
+/// Builds what the nodes run: kubelet, containerd and the programs around them, then the images. Both build only what
+/// has changed.
+pub(super) async fn build(screen: &Screen) -> Result<(), Failure> {
+    let title =
+        "Programs of the nodes: kubelet, containerd, registry (some minutes the first time)";
+    screen.step(title, run_script("peers/build", "nodes")).await?;
     let title = "Images of this checkout (some minutes the first time)";
-    let building = async {
-        let command = || script.display().to_string();
-        let mut build = Command::new(&script);
-        build.arg("--test").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = testkit::spawn_tied_to_us(build);
-        let mut child = child.with_context(|_| RunSnafu { command: command() })?;
-        // Read in another thread: a full pipe would stop the build.
-        let errors = child.stderr.take();
-        let reading = tokio::task::spawn_blocking(move || {
-            errors.map(std::io::read_to_string).and_then(Result::ok).unwrap_or_default()
-        });
-        loop {
-            let ended = child.try_wait().with_context(|_| RunSnafu { command: command() })?;
-            match ended {
-                Some(status) if status.success() => return Ok(()),
-                Some(_) => {
-                    let output = reading.await.unwrap_or_default();
-                    return ImagesSnafu { output: output.trim() }.fail();
-                }
-                None => sleep(Duration::from_millis(50)).await,
+    screen.step(title, run_script("scripts/images", "--test")).await
+}
+
+async fn run_script(script: &str, argument: &str) -> Result<(), Failure> {
+    let command = || format!("{script} {argument}");
+    let mut build = Command::new(testkit::repository().join(script));
+    build.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = testkit::spawn_tied_to_us(build);
+    let mut child = child.with_context(|_| RunSnafu { command: command() })?;
+    // Read in another thread: a full pipe would stop the build.
+    let errors = child.stderr.take();
+    let reading = tokio::task::spawn_blocking(move || {
+        errors.map(std::io::read_to_string).and_then(Result::ok).unwrap_or_default()
+    });
+    loop {
+        let ended = child.try_wait().with_context(|_| RunSnafu { command: command() })?;
+        match ended {
+            Some(status) if status.success() => return Ok(()),
+            Some(_) => {
+                let output = reading.await.unwrap_or_default();
+                return BuildSnafu { command: command(), output: output.trim() }.fail();
             }
+            None => sleep(Duration::from_millis(50)).await,
         }
-    };
-    screen.step(title, building).await
+    }
 }
 
 /// Gives the VMs of the nodes the addresses of their nodes.
