@@ -221,13 +221,13 @@ messages! {
     "failed to pull ... 403 Forbidden" means
         "the registry does not let the account in the pull secret read the image",
         see IMAGE_NOT_PULLED;
-    "failed to pull ... no match for platform" means
+    "no match for platform" means
         "the image has no variant for the architecture of the node",
         see IMAGE_NOT_PULLED;
     "failed to pull ... no space left on device" means
         "the disk of the node is full",
         see IMAGE_NOT_PULLED;
-    "failed to pull ... unexpected commit digest" means
+    "unexpected commit digest" means
         "the registry serves other content than the digest in the image's name",
         see IMAGE_NOT_PULLED;
     "failed to pull ... 404 Not Found" means

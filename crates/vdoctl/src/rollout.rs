@@ -110,7 +110,7 @@ impl Rollout {
         Ok(progress)
     }
 
-    /// Deletes pods that wait minutes for the next attempt to pull their image: whoever deploys again has probably
+    /// Deletes pods that wait minutes for the next attempt to pull their image: a user who deploys again has probably
     /// fixed the cause. Their successors try at once.
     async fn retry_pulls(&self, pods: &mut Vec<Pod>) {
         for pod in pods.extract_if(.., |pod| waits_for_pull(pod)) {

@@ -50,7 +50,7 @@ impl RealNode {
         let IpAddr::V4(address) = self.address else {
             return RealNodeSnafu { name: &self.name, text: "it has no IPv4 address" }.fail();
         };
-        // What a computer keeps in memory.
+        // A computer keeps these in memory.
         let folder = self.workdir.path();
         let run = folder.join("run");
         std::fs::remove_dir_all(&run).context(FilesSnafu { path: &run })?;
