@@ -4,12 +4,18 @@
 use std::time::Duration;
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
-use kube::{Api, ResourceExt as _, api::PostParams};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, PostParams},
+};
 use serde_json::json;
 use testkit::{RealNode, eventually};
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, NAMESPACE, OPERATOR, TIMEOUT, cloud_provider, text, unwrapped};
+use crate::{
+    cluster::{Cluster, NAMESPACE, OPERATOR, TIMEOUT, cloud_provider, text, unwrapped},
+    is_ready,
+};
 
 #[tokio::test]
 #[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
@@ -124,7 +130,7 @@ async fn containerd_killed(cluster: &Cluster) {
         if status.phase.as_deref() == Some("Running") { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
-    pods.delete("pause", &kube::api::DeleteParams::default()).await.unwrap();
+    pods.delete("pause", &DeleteParams::default()).await.unwrap();
     assert_eq!(cluster.restarts(NAMESPACE, OPERATOR).await, before, "the pods go on");
     is_healthy(cluster).await;
 }
@@ -136,11 +142,27 @@ async fn api_server_restarts(cluster: &Cluster) {
 
 async fn leader_cut(cluster: &Cluster) {
     let (leader, node) = leader(cluster).await;
+    has_standby_elsewhere(cluster, &leader, node).await;
     node.cut();
-    // The other pod must be on the other node, or nobody can lead.
     another_leads(cluster, &leader).await;
     node.heal();
     is_healthy(cluster).await;
+}
+
+/// The scheduler separates pods that start, and leaves alone those that run: the standby starts again.
+async fn has_standby_elsewhere(cluster: &Cluster, leader: &str, node: &RealNode) {
+    let pods = Api::<Pod>::namespaced(cluster.plane.client(), NAMESPACE);
+    for pod in cluster.operators().await.iter().filter(|pod| pod.name_any() != leader) {
+        if node_of(pod) == Some(node.name()) {
+            pods.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
+        }
+    }
+    eventually("a standby is ready on another node", 60, async || {
+        let pods = cluster.operators().await;
+        let mut elsewhere = pods.iter().filter(|pod| node_of(pod) != Some(node.name()));
+        if elsewhere.any(is_ready) { Ok(()) } else { Err("no standby on another node") }
+    })
+    .await;
 }
 
 async fn power_lost(cluster: &mut Cluster) {
@@ -148,8 +170,8 @@ async fn power_lost(cluster: &mut Cluster) {
     cluster.nodes[1].power_on(&cluster.plane).await;
     cluster.reconnect_disks(1);
     eventually("the operator's pods are ready", 90, async || {
-        let pods = cluster.pods(NAMESPACE, OPERATOR).await;
-        let ready = pods.iter().filter(|pod| crate::is_ready(pod)).count();
+        let pods = cluster.operators().await;
+        let ready = pods.iter().filter(|pod| is_ready(pod)).count();
         if ready == 2 { Ok(()) } else { Err(format!("{ready} of {} pods", pods.len())) }
     })
     .await;
@@ -164,9 +186,9 @@ async fn holder(cluster: &Cluster) -> Result<String, String> {
     let leases = Api::<Lease>::namespaced(cluster.plane.client(), "kube-system");
     let lease = leases.get("vdo-leader").await.map_err(|error| error.to_string())?;
     let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
-    // The identity is the name of the pod and a random number.
-    let pod = holder.rsplit_once('_').map(|(pod, _)| pod.to_owned());
-    pod.ok_or_else(|| format!("nobody leads: {holder}"))
+    // The identity is the namespace of the pod, its name and a random number.
+    let pod = holder.rsplit_once('_').and_then(|(pod, _)| pod.rsplit('/').next());
+    pod.map(str::to_owned).ok_or_else(|| format!("nobody leads: {holder}"))
 }
 
 /// The pod that leads, and its node.
