@@ -201,8 +201,8 @@ async fn has_new_manifest(cluster: &Cluster) -> (bool, bool) {
     let crds = Api::<CustomResourceDefinition>::all(cluster.plane.client());
     let crd = json!(crds.get("vdoconfigs.vdo.vmware.com").await.unwrap());
     let roles = Api::<Role>::namespaced(cluster.plane.client(), NAMESPACE);
-    let rules = json!(roles.get("vdo").await.unwrap().rules).to_string();
-    (crd.pointer(NEW_FIELD).is_some(), rules.contains(CONSTRAINTS))
+    let role = json!(roles.get("vdo").await.unwrap()).to_string();
+    (crd.pointer(NEW_FIELD).is_some(), role.contains(CONSTRAINTS))
 }
 
 #[tokio::test]
