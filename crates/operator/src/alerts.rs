@@ -13,7 +13,8 @@ pub fn manifest() -> Result<String, YamlError> {
     to_yaml(&[rule()])
 }
 
-pub(crate) fn rule() -> Object {
+/// The PrometheusRule with every alert.
+pub fn rule() -> Object {
     Object(json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",

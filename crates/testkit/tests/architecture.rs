@@ -28,6 +28,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         "vdoctl",
         &["vsphere", "driver-config", "api", "catalog", "health", "plan", "runtime", "operator"],
     ),
+    ("shipping", &["api", "catalog", "operator"]),
     ("testkit", &[]),
     ("sandbox", &["api", "plan", "operator", "testkit"]),
 ];

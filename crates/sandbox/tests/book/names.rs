@@ -42,7 +42,7 @@ const OTHERS: [&str; 23] = [
 ];
 
 /// Flags of other programs in pages.
-const OTHER_FLAGS: [&str; 12] = [
+const OTHER_FLAGS: [&str; 13] = [
     "--cloud-provider",           // kubelet, kube-controller-manager
     "--cloud-config",             // cloud controllers
     "--node-ip",                  // kubelet
@@ -55,6 +55,7 @@ const OTHER_FLAGS: [&str; 12] = [
     "--strict-topology",          // csi-provisioner
     "--profile",                  // cargo
     "--test",                     // cargo
+    "--create-namespace",         // helm
 ];
 
 /// Fields of Kubernetes objects in pages.
