@@ -92,7 +92,7 @@ async fn an_attack_on_running_drivers_changes_no_object_of_the_admin() {
     }
 
     testbed.adversary.attack_again(&testbed.plane).await;
-    testbed.adversary.until_told(&testbed.client()).await;
+    testbed.adversary.until_reported(&testbed.client()).await;
     // A new round that checks everything.
     let again = json!({"metadata": {"annotations": {plan::names::CHECK_NOW: "again"}}});
     testbed.change(again).await;

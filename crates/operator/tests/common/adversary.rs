@@ -115,14 +115,18 @@ impl Adversary {
     }
 
     /// Waits until VDO has written into the status of each of the tenant's VDOConfigs that it does not follow it.
-    pub async fn until_told(&self, client: &Client) {
+    pub async fn until_reported(&self, client: &Client) {
         let configs = Api::<VDOConfig>::namespaced(client.clone(), TENANT);
         eventually("VDO has seen the tenant's VDOConfigs", 60, async || {
             let all = configs.list(&ListParams::default()).await.map_err(|e| e.to_string())?.items;
-            let told = |config: &VDOConfig| {
+            let reported = |config: &VDOConfig| {
                 config.status.as_ref().is_some_and(|status| !status.conditions.is_empty())
             };
-            if !all.is_empty() && all.iter().all(told) { Ok(()) } else { Err(format!("{all:?}")) }
+            if !all.is_empty() && all.iter().all(reported) {
+                Ok(())
+            } else {
+                Err(format!("{all:?}"))
+            }
         })
         .await;
     }

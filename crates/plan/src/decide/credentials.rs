@@ -174,7 +174,7 @@ impl Refreshed {
         let step =
             waiting(title, Some(format!("vCenter accepted that of {}", self.vcenters.join(", "))));
         let next = if is_left_behind(driver, present) {
-            Next::Apply(vec![self.object_of_others(facts, driver, record, present)])
+            Next::Apply(vec![self.unmanaged_object(facts, driver, record, present)])
         } else if record.objects.contains(&present.id) {
             Next::Apply(vec![self.object(facts, record, driver, present)])
         } else {
@@ -203,7 +203,7 @@ impl Refreshed {
 
     /// A Secret that the driver no longer reads after the next rollout. It gets neither our label nor a place
     /// in the record, so VDO never prunes it.
-    fn object_of_others(
+    fn unmanaged_object(
         &self,
         facts: &Facts,
         driver: Driver,
