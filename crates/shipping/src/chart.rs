@@ -157,11 +157,7 @@ fn deployment_slots(deployment: &Object) -> Vec<Slot> {
         Slot::value(Place::Replace, &pod("tolerations"), ".Values.tolerations"),
         Slot::value(Place::Replace, &container("resources"), ".Values.resources"),
         Slot::value(Place::Add, &container("args"), ".Values.extraArgs"),
-        text(
-            Place::Replace,
-            &container("image"),
-            r#"image: {{ include "vdo.image" . | quote }}"#,
-        ),
+        text(Place::Replace, &container("image"), r#"image: {{ include "vdo.image" . | quote }}"#),
         text(
             Place::Add,
             &container("imagePullPolicy"),
@@ -179,8 +175,7 @@ fn variables() -> String {
         )
     };
     let mut lines = variable(DRIVER_NAMESPACES, ".Values.driverNamespaces", "join \",\" .");
-    let proxy =
-        [("HTTP_PROXY", "http"), ("HTTPS_PROXY", "https"), ("NO_PROXY", "noProxy")];
+    let proxy = [("HTTP_PROXY", "http"), ("HTTPS_PROXY", "https"), ("NO_PROXY", "noProxy")];
     for (name, value) in proxy {
         lines += &variable(name, &format!(".Values.proxy.{value}"), ".");
     }

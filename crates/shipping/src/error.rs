@@ -24,6 +24,8 @@ pub enum Error {
     #[snafu(display("{image} is not REGISTRY/REPOSITORY:{version}"))]
     Image { image: String, version: &'static str },
 
-    #[snafu(display("{object} of the install manifest depends on the options of an installation, and the chart does not follow"))]
+    #[snafu(display(
+        "{object} of the install manifest depends on the options of an installation, and the chart does not follow"
+    ))]
     Option { object: String },
 }

@@ -41,8 +41,9 @@ impl Slot {
     /// A field with the value of an expression; no field if the value is empty.
     pub(crate) fn value(place: Place, pointer: &str, expression: &str) -> Self {
         let key = pointer.rsplit('/').next().unwrap_or_default();
-        let lines =
-            format!("{{{{- with {expression} }}}}\n{key}:\n  {{{{- toYaml . | nindent INDENT }}}}\n{{{{- end }}}}");
+        let lines = format!(
+            "{{{{- with {expression} }}}}\n{key}:\n  {{{{- toYaml . | nindent INDENT }}}}\n{{{{- end }}}}"
+        );
         Self::new(place, pointer, &lines)
     }
 
@@ -51,8 +52,9 @@ impl Slot {
         if object.0.pointer(pointer).is_none() {
             return Self::value(Place::Add, pointer, expression);
         }
-        let lines =
-            format!("{{{{- with {expression} }}}}\n{{{{- toYaml . | nindent SAME }}}}\n{{{{- end }}}}");
+        let lines = format!(
+            "{{{{- with {expression} }}}}\n{{{{- toYaml . | nindent SAME }}}}\n{{{{- end }}}}"
+        );
         Self::new(Place::Add, &format!("{pointer}/{MARKER}"), &lines)
     }
 }
@@ -173,7 +175,9 @@ spec:
             let slot = Slot::new(place, pointer, "x");
             fill(&object(), &[slot]).unwrap_err().to_string()
         };
-        assert!(refused(Place::Replace, "/spec/image").contains("Pod p: /spec/image does not exist"));
+        assert!(
+            refused(Place::Replace, "/spec/image").contains("Pod p: /spec/image does not exist")
+        );
         assert!(refused(Place::Add, "/spec/priority").contains("exists already"));
         assert!(refused(Place::Append, "/spec/priority").contains("is not a list"));
         assert!(refused(Place::Replace, "/status/phase").contains("is in no map"));

@@ -211,7 +211,8 @@ pub(crate) fn schema() -> Value {
     // Helm adds the defaults, and a user can set a default to null.
     schema["required"] = json!([]);
     let properties = schema["properties"].as_object_mut();
-    for property in properties.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut)
+    for property in
+        properties.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut)
     {
         property.remove("required");
     }

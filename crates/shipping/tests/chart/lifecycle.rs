@@ -62,7 +62,8 @@ async fn assert_nothing_of_the_user_is_gone(client: &Client) {
     assert_eq!(configs.get("vdo").await.unwrap().metadata.deletion_timestamp, None);
 }
 
-#[tokio::test]
+// Helm waits for pods that the simulated kubelet of this process makes ready.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_installs_upgrades_rolls_back_and_leaves_what_is_the_users() {
     let plane = ControlPlane::builder().with_controllers().start().await;
     let nodes = Nodes::start(&plane).await;

@@ -1,6 +1,6 @@
 //! The Helm chart, with the real Helm: it renders the install manifest, every value has its effect, and a release lives on a
 //! real API server.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod helm;
 mod lifecycle;
@@ -105,18 +105,15 @@ fn every_value_has_its_effect() {
     let pod = "/spec/template/spec";
     let container = "/spec/template/spec/containers/0";
     let affinity = json!({"nodeAffinity": {}, "podAntiAffinity": null});
-    let toleration = json!([{"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute"}]);
+    let toleration =
+        json!([{"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute"}]);
     let from_secret = json!({"secretKeyRef": {"name": "s", "key": "k"}});
     let cases = [
         (json!({"replicas": 3}), "/spec/replicas".into(), json!(3)),
         (json!({"affinity": affinity}), format!("{pod}/affinity"), json!({"nodeAffinity": {}})),
         (json!({"tolerations": toleration}), format!("{pod}/tolerations"), toleration.clone()),
         (json!({"nodeSelector": {"a": "b"}}), format!("{pod}/nodeSelector"), json!({"a": "b"})),
-        (
-            json!({"priorityClassName": "low"}),
-            format!("{pod}/priorityClassName"),
-            json!("low"),
-        ),
+        (json!({"priorityClassName": "low"}), format!("{pod}/priorityClassName"), json!("low")),
         (
             json!({"imagePullSecrets": [{"name": "s"}]}),
             format!("{pod}/imagePullSecrets"),
@@ -127,7 +124,11 @@ fn every_value_has_its_effect() {
             format!("{container}/resources/limits/memory"),
             json!("1Gi"),
         ),
-        (json!({"extraArgs": ["--log=debug"]}), format!("{container}/args"), json!(["--log=debug"])),
+        (
+            json!({"extraArgs": ["--log=debug"]}),
+            format!("{container}/args"),
+            json!(["--log=debug"]),
+        ),
         (
             json!({"image": {"registry": "r.example.com/vdo", "tag": "t", "digest": digest}}),
             format!("{container}/image"),
@@ -190,14 +191,15 @@ fn every_value_has_its_effect() {
     assert!(without.iter().all(|object| object.kind() != "CustomResourceDefinition"));
     let values = json!({"monitoring": {"alerts": true, "labels": {"release": "prometheus"}}});
     let objects = helm.rendered(&values, &[]);
-    let mut rule =
-        objects.into_iter().find(|object| object.kind() == "PrometheusRule").unwrap();
+    let mut rule = objects.into_iter().find(|object| object.kind() == "PrometheusRule").unwrap();
     let labels = rule.0["metadata"]["labels"].as_object_mut().unwrap();
     assert_eq!(labels.remove("release"), Some(json!("prometheus")));
     assert_eq!(rule, operator::alerts::rule(), "Helm does not evaluate the alerts' templates");
 
-    let schema = std::fs::read_to_string(helm.workdir.path().join("deploy/chart/values.schema.json"));
+    let schema =
+        std::fs::read_to_string(helm.workdir.path().join("deploy/chart/values.schema.json"));
     let schema: Value = serde_json::from_str(&schema.unwrap()).unwrap();
-    let known: BTreeSet<String> = schema["properties"].as_object().unwrap().keys().cloned().collect();
+    let known: BTreeSet<String> =
+        schema["properties"].as_object().unwrap().keys().cloned().collect();
     assert_eq!(seen, known, "a value without a test");
 }
