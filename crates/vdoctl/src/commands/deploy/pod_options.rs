@@ -384,13 +384,13 @@ mod tests {
 
     #[test]
     fn a_proxy_with_a_password_is_refused_without_the_password() {
-        for (proxy, said) in [
+        for (proxy, reason) in [
             ("http://vdo:hunter2@proxy:3128", "contains a user"),
             ("proxy:3128", "is not the URL of a proxy"),
             ("http://", "is not the URL of a proxy"),
         ] {
             let refused = format!("{:?}", check_proxy(Some(proxy)).unwrap_err());
-            assert!(refused.contains(said) && !refused.contains("hunter2"), "{refused}");
+            assert!(refused.contains(reason) && !refused.contains("hunter2"), "{refused}");
         }
         assert!(check_proxy(Some("http://proxy.example.com:3128")).is_ok());
     }
