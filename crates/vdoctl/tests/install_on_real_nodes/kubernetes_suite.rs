@@ -3,6 +3,7 @@
 //! ```text
 //!   definition   what our driver can do, in the words of the suite
 //!   images       the images that the suite's pods run
+//!   limits       the specs that the test environment cannot run
 //!   run          the suite's portions, as processes
 //!   report       the outcome of each spec
 //!   page         docs/storage-tests.md
@@ -14,11 +15,12 @@
 
 mod definition;
 mod images;
+mod limits;
 mod page;
 mod report;
 mod run;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -45,7 +47,7 @@ const QUICK: [&str; 10] = [
     r"Dynamic PV \(block volmode\)\] volumeMode should not mount / map unused volumes in a pod",
     r"Generic Ephemeral-volume \(default fs\) \(late-binding\)\] ephemeral should create read/write",
     r"Dynamic PV \(default fs\)\] fsgroupchangepolicy \(OnRootMismatch\).*, new pod fsgroup applied",
-    r"Dynamic PV \(default fs\)\] capacity provides storage capacity information",
+    r"Dynamic PV \(ext3\)\] volumes should store data",
     r"Dynamic PV \(filesystem volmode\)\] volumeLimits should verify that all csinodes have volume limits",
 ];
 /// How many of them `make test` runs.
@@ -57,37 +59,50 @@ const AT_A_TIME: usize = 4;
 #[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
 async fn kubernetes_own_storage_tests_pass() {
     let portions = portions();
-    let cluster = start().await;
     let workdir = Workdir::new("kubernetes-suite").unwrap();
     definition::write(&workdir);
-    images::push(&cluster.registry, &workdir);
-    let snapshot_controller = start_snapshot_controller(&cluster).await;
-    let (serial, parallel): (Vec<_>, Vec<_>) = portions.into_iter().partition(Portion::is_serial);
-    let mut outcomes = Outcomes::new();
-    run::run(&cluster, &workdir, parallel, AT_A_TIME, &mut outcomes).await;
-    run::run(&cluster, &workdir, serial, 1, &mut outcomes).await;
-    drop(snapshot_controller);
-
-    let counts = counts(&outcomes);
-    println!("{counts:?}");
-    let failed = failures(&outcomes);
-    assert!(failed.is_empty(), "{} specs failed:\n{}", failed.len(), failed.join("\n\n"));
-    assert!(counts.contains_key("passed"), "no spec ran: {counts:?}");
-
+    if !portions.is_empty() {
+        run_portions(portions, &workdir).await;
+    }
     if let Ok(requested) = std::env::var("VDO_E2E") {
         write_page(&workdir, requested == "all").await;
     }
 }
 
+async fn run_portions(portions: Vec<Portion>, workdir: &Workdir) {
+    let cluster = start().await;
+    images::push(&cluster.registry, workdir);
+    let snapshot_controller = start_snapshot_controller(&cluster).await;
+    let (serial, parallel): (Vec<_>, Vec<_>) = portions.into_iter().partition(Portion::is_serial);
+    let mut outcomes = Outcomes::new();
+    run::run(&cluster, workdir, parallel, AT_A_TIME, &mut outcomes).await;
+    run::run(&cluster, workdir, serial, 1, &mut outcomes).await;
+    drop(snapshot_controller);
+
+    let counts = counts(&outcomes);
+    println!("{counts:?}");
+    let failed: Vec<String> = outcomes
+        .iter()
+        .filter_map(|(spec, outcome)| match outcome {
+            Outcome::Failed { message, .. } => Some(format!("{spec}\n{message}")),
+            _ => None,
+        })
+        .collect();
+    assert!(failed.is_empty(), "{} specs failed:\n{}", failed.len(), failed.join("\n\n"));
+    assert!(counts.contains_key("passed"), "no spec ran: {counts:?}");
+}
+
 /// Writes the page from the last report of each portion. It lists specs that have not run.
 async fn write_page(workdir: &Workdir, must_be_complete: bool) {
     let portions = run::all_portions();
-    let last = report::kept(portions.iter().map(Portion::name));
+    let mut last = report::kept(portions.iter().map(Portion::name));
+    last.retain(|spec, _| limits::reason(spec).is_none());
     let names = run::names(workdir).await;
-    let ran: BTreeSet<String> = last.keys().cloned().collect();
-    let missing: Vec<&str> = names.difference(&ran).map(String::as_str).collect();
+    let missing = names.iter().filter(|name| !last.contains_key(*name));
+    let (limited, missing): (Vec<&str>, Vec<&str>) =
+        missing.map(String::as_str).partition(|name| limits::reason(name).is_some());
     assert!(!must_be_complete || missing.is_empty(), "no portion has these specs: {missing:#?}");
-    page::write(&last, &missing);
+    page::write(&last, &limited, &missing);
 }
 
 fn portions() -> Vec<Portion> {
@@ -96,20 +111,15 @@ fn portions() -> Vec<Portion> {
     }
     match std::env::var("VDO_E2E").as_deref() {
         Ok("all") => run::all_portions(),
+        Ok("none") => Vec::new(),
         Ok(names) => {
             let is_named = |portion: &Portion| names.split(',').any(|name| name == portion.name());
-            run::all_portions().into_iter().filter(is_named).collect()
+            let named: Vec<Portion> = run::all_portions().into_iter().filter(is_named).collect();
+            assert!(!named.is_empty(), "there is no portion {names}");
+            named
         }
         Err(_) => sample(),
     }
-}
-
-fn failures(outcomes: &Outcomes) -> Vec<String> {
-    let failed = outcomes.iter().filter_map(|(spec, outcome)| match outcome {
-        Outcome::Failed { message, .. } => Some(format!("{spec}\n{message}")),
-        _ => None,
-    });
-    failed.collect()
 }
 
 fn sample() -> Vec<Portion> {

@@ -18,9 +18,12 @@ pub(super) fn write(workdir: &Workdir) {
             "xfs" => json!({"csi.storage.k8s.io/fstype": "xfs"}),
             _ => json!({}),
         };
+        // The scheduler reads free space only for classes that wait for it, so the driver publishes it only for these.
+        let binding = if name == "zones" { "WaitForFirstConsumer" } else { "Immediate" };
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "vsphere"},
             "provisioner": DRIVER, "allowVolumeExpansion": true, "parameters": parameters,
+            "volumeBindingMode": binding,
         });
         let class = workdir.write(&format!("class-{name}.json"), class.to_string()).unwrap();
         let attributes = json!({

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use testkit::repository;
 
-use super::report::{Outcome, Outcomes};
+use super::{
+    limits,
+    report::{Outcome, Outcomes},
+};
 
 const INTRODUCTION: &str = "# Kubernetes' storage tests
 
@@ -16,8 +19,10 @@ installed by VDO, upstream's snapshot-controller 8.6, and our vCenter simulator,
 
 ";
 
-pub(super) fn write(outcomes: &Outcomes, missing: &[&str]) {
-    std::fs::write(repository().join("docs/storage-tests.md"), render(outcomes, missing)).unwrap();
+/// `limited` are specs that the test environment cannot run, `missing` are those that have not run.
+pub(super) fn write(outcomes: &Outcomes, limited: &[&str], missing: &[&str]) {
+    let page = render(outcomes, limited, missing);
+    std::fs::write(repository().join("docs/storage-tests.md"), page).unwrap();
 }
 
 #[derive(Default)]
@@ -27,7 +32,7 @@ struct Part<'a> {
     does_not_apply: usize,
 }
 
-fn render(outcomes: &Outcomes, missing: &[&str]) -> String {
+fn render(outcomes: &Outcomes, limited: &[&str], missing: &[&str]) -> String {
     let mut parts: BTreeMap<&str, Part<'_>> = BTreeMap::new();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for (spec, outcome) in outcomes {
@@ -45,15 +50,11 @@ fn render(outcomes: &Outcomes, missing: &[&str]) -> String {
     let passed: usize = parts.values().map(|part| part.passed.len()).sum();
     let skipped: usize = parts.values().map(|part| part.does_not_apply).sum();
     let failed: Vec<&str> = parts.values().flat_map(|part| part.failed.clone()).collect();
-    let not_run = if missing.is_empty() {
-        String::new()
-    } else {
-        format!(", {} were not run", missing.len())
-    };
+    let not_run = limited.len() + missing.len();
     let failures = failed.len();
     writeln!(
         page,
-        "**{passed} specs passed, {failures} failed, {skipped} do not apply{not_run}.**\n"
+        "**{passed} specs passed, {failures} failed, {skipped} do not apply, {not_run} did not run.**\n"
     )
     .unwrap();
     page += "| part of the suite | passed | failed | does not apply |\n|---|---|---|---|\n";
@@ -67,11 +68,17 @@ fn render(outcomes: &Outcomes, missing: &[&str]) -> String {
     for (reason, count) in &reasons {
         writeln!(page, "| {count} | {reason} |").unwrap();
     }
-    for (title, specs) in [("failed", &failed[..]), ("was not run", missing)] {
-        if !specs.is_empty() {
-            writeln!(page, "\n## What {title}\n").unwrap();
-            list(&mut page, specs);
+    if !failed.is_empty() {
+        page += "\n## What failed\n\n";
+        list(&mut page, &failed);
+    }
+    if not_run > 0 {
+        page += "\n## What did not run\n\n";
+        for spec in limited {
+            let reason = limits::reason(spec).unwrap_or_default();
+            writeln!(page, "- {}: {reason}", escape(spec)).unwrap();
         }
+        list(&mut page, missing);
     }
     page += "\n## What passed\n";
     for (name, part) in parts.iter().filter(|(_, part)| !part.passed.is_empty()) {

@@ -87,7 +87,8 @@ pub(super) fn read(path: &Path) -> Outcomes {
     let text = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let suites: Vec<Suite> = serde_json::from_slice(&text).unwrap();
     let specs = suites.into_iter().flat_map(|suite| suite.spec_reports);
-    specs.filter_map(|spec| Some((name(&spec), outcome(spec)?))).collect()
+    let all = specs.filter_map(|spec| Some((name(&spec), outcome(spec)?)));
+    all.collect()
 }
 
 fn name(spec: &Spec) -> String {

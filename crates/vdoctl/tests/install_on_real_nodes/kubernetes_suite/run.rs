@@ -12,7 +12,10 @@ use futures::{StreamExt as _, stream};
 use testkit::{Workdir, peer, spawn_tied_to_us};
 use tokio::{task::spawn_blocking, time::Instant};
 
-use super::report::{self, Outcome, Outcomes};
+use super::{
+    limits,
+    report::{self, Outcome, Outcomes},
+};
 use crate::cluster::Cluster;
 
 /// The suite's names of its parts. `other` runs everything else, so that a part that comes with a new release runs too.
@@ -52,7 +55,7 @@ impl Portion {
         Self {
             name: name.to_owned(),
             focus: format!("External.Storage.*({focus})"),
-            skip: vec![WINDOWS.to_owned()],
+            skip: limits::names().chain([WINDOWS.to_owned()]).collect(),
             definition: "default",
             serial: false,
         }
@@ -95,7 +98,8 @@ pub(super) fn all_portions() -> Vec<Portion> {
 
 /// The names of all specs but those for Windows, without running them.
 pub(super) async fn names(workdir: &Workdir) -> BTreeSet<String> {
-    let portion = Portion::focused("names", "");
+    let mut portion = Portion::focused("names", "");
+    portion.skip = vec![WINDOWS.to_owned()];
     let (mut command, report) = command(workdir, &portion);
     command.arg("--ginkgo.dry-run");
     let ended = wait_for(command).await;
