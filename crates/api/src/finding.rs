@@ -385,16 +385,17 @@ fn fill_step(template: &str, values: &BTreeMap<&'static str, String>) -> String 
     if whole.is_some_and(|name| !name.contains('{')) {
         return formatted(&fill(template, &plain));
     }
-    let (command, words) = template.split_once(GAP).unwrap_or((template, ""));
     let is_command = self::command(template).is_some();
-    // A command in a sentence lasts until the gap.
-    let at = if is_command { Some(0) } else { embedded(command) };
-    let (sentence, command) = command.split_at(at.unwrap_or(command.len()));
-    let mut text = fill(sentence, &plain);
-    text.push_str(&fill_arguments(command, &arguments));
-    if !words.is_empty() {
-        text.push_str(GAP);
-        text.push_str(&fill(words.trim_start(), &plain));
+    let mut text = String::with_capacity(template.len() + 32);
+    for (number, part) in template.split(GAP).enumerate() {
+        if number > 0 {
+            text.push_str(GAP);
+        }
+        // A command in a sentence lasts until the gap.
+        let at = if is_command && number == 0 { Some(0) } else { embedded(part) };
+        let (sentence, command) = part.split_at(at.unwrap_or(part.len()));
+        text.push_str(&fill(sentence, &plain));
+        text.push_str(&fill_arguments(command, &arguments));
     }
     formatted(&text)
 }
