@@ -114,9 +114,9 @@ fn portions() -> Vec<Portion> {
         Ok("none") => Vec::new(),
         Ok(names) => {
             let is_named = |portion: &Portion| names.split(',').any(|name| name == portion.name());
-            let named: Vec<Portion> = run::all_portions().into_iter().filter(is_named).collect();
-            assert!(!named.is_empty(), "there is no portion {names}");
-            named
+            let chosen: Vec<Portion> = run::all_portions().into_iter().filter(is_named).collect();
+            assert!(!chosen.is_empty(), "there is no portion {names}");
+            chosen
         }
         Err(_) => sample(),
     }
