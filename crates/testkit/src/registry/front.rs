@@ -39,7 +39,7 @@ impl RegistryFront {
     pub(super) async fn before(registry: SocketAddr) -> Result<Self, Error> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let context = FilesSnafu { path: "a loopback port" };
-        let listener = TcpListener::bind(any).await.context(context.clone())?;
+        let listener = TcpListener::bind(any).await.context(context)?;
         let address = listener.local_addr().context(context)?;
         let (behaviour, watching) = watch::channel(Behaviour::default());
         let mut tasks = JoinSet::new();
@@ -124,7 +124,7 @@ fn judge(head: &str, behaviour: &Behaviour) -> Result<String, String> {
         match name.to_ascii_lowercase().as_str() {
             "connection" => {}
             "authorization" => presented = Some(value.trim().to_owned()),
-            _ => headers += &format!("{line}\r\n"),
+            _ => headers.extend([line, "\r\n"]),
         }
     }
     if behaviour.account.is_some() && presented != behaviour.account && !path.starts_with(PUBLIC) {

@@ -200,7 +200,9 @@ impl Stage {
         let working = Checks::default().register("rounds", "none yet");
         let mut tasks = JoinSet::new();
         let run = Box::pin(engine.run(CancellationToken::new(), working));
-        tasks.spawn(async move { drop(run.await) });
+        tasks.spawn(async move {
+            run.await;
+        });
         tasks
     }
 }
