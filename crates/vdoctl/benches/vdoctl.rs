@@ -130,6 +130,9 @@ async fn operator(plane: &ControlPlane) -> JoinSet<()> {
     let engine = Engine::start(client, NAMESPACE, timeout, build, metrics).await.unwrap();
     let working = Checks::default().register("rounds", "none yet");
     let mut tasks = JoinSet::new();
-    tasks.spawn(Box::pin(engine.run(CancellationToken::new(), working)));
+    let run = Box::pin(engine.run(CancellationToken::new(), working));
+    tasks.spawn(async move {
+        run.await;
+    });
     tasks
 }
