@@ -1,4 +1,8 @@
 //! The values of the chart: their types, their defaults from the install manifest, and their JSON schema.
+#![allow(
+    clippy::struct_field_names,
+    reason = "the names are those of Kubernetes and of environment variables"
+)]
 
 use std::collections::BTreeMap;
 
