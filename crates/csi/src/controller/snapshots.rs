@@ -213,23 +213,33 @@ async fn make(
             operation.snapshot_id = Some(snapshot.id.id.clone());
         }
         Err(error) => {
-            // Without an answer, the next call looks for the snapshot by its description.
-            let answered = error.fault().is_some() || matches!(error, CnsError::NoResult { .. });
-            let lost = matches!(
-                error,
-                CnsError::Call {
-                    source: vsphere::Error::TaskLost { .. } | vsphere::Error::Unreadable { .. },
-                    ..
+            let fails = |source: &vsphere::Error| {
+                matches!(source, vsphere::Error::TaskFailed { .. })
+                    || operation.task.is_none() && source.fault().is_some()
+            };
+            match error {
+                CnsError::Refused { .. } => operation.state = OperationState::Error,
+                CnsError::Call { source, .. } if fails(source) => {
+                    operation.state = OperationState::Error;
                 }
-            );
-            if answered || lost {
-                operation.state = OperationState::Error;
+                CnsError::Call { source, .. } if !is_lost(source) => {}
+                // The task cannot be followed, but it may have made the snapshot, or still make it: the next call
+                // looks for running tasks and for the description.
+                _ => {
+                    operation.task = None;
+                    operation.started = Timestamp::now();
+                }
             }
             operation.error = Some(runtime::error_chain::error_chain(error));
         }
     }
     driver.records.store(&operation).await?;
     made.context(CreateSnafu { name, volume })
+}
+
+/// Whether the result of a task can never be read.
+fn is_lost(error: &vsphere::Error) -> bool {
+    matches!(error, vsphere::Error::TaskLost { .. } | vsphere::Error::Unreadable { .. })
 }
 
 fn limit(driver: &Driver, connection: &Connection, volume: &str) -> u32 {
