@@ -289,12 +289,13 @@ async fn give_up(
     mut operation: Operation,
 ) {
     let is_final = match error {
-        CnsError::Call { source: VcenterError::TaskFailed { .. }, .. } => true,
+        CnsError::Call { source: VcenterError::TaskFailed { .. }, .. }
+        | CnsError::Refused { .. }
+        | CnsError::OtherVolume { .. } => true,
         // With a task, the failure is one of the wait.
         CnsError::Call { source, .. } => {
             operation.task.is_none() && (source.fault().is_some() || source.never_reached())
         }
-        CnsError::Refused { .. } | CnsError::OtherVolume { .. } => true,
         CnsError::NoResult { .. } | CnsError::Undecided { .. } | CnsError::Unread { .. } => false,
     };
     if is_final {
