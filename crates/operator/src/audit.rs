@@ -26,7 +26,7 @@ use vsphere::{
 };
 
 use self::inventory::id;
-pub(crate) use self::tls_probe::answers;
+pub(crate) use self::tls_probe::AnswerProbe;
 pub use self::{
     inventory::{SELECTION_OF_VMS, selection, vm_facts},
     tls_probe::TlsProbe,

@@ -30,7 +30,7 @@ use self::pace::CnsAnswer;
 use crate::audit::{self, Audit, Question, Sights};
 
 /// The pause between two probes, the timeout of one, and how many in a row show that a vCenter hangs: it is
-/// noticed within 30 seconds. A probe needs no session and no login.
+/// noticed within 30 seconds. A probe needs no session and no login, and all share one connection.
 const PROBE_AGAIN_AFTER: Duration = Duration::from_secs(12);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(7);
 const SILENT_PROBES: u32 = 2;
@@ -484,10 +484,11 @@ async fn answers(
     client: &Client,
 ) {
     let address = reporter.inputs.spec.vc_ip.0.as_str();
+    let probe = audit::AnswerProbe::new(address, PROBE_TIMEOUT);
     let mut silent = 0;
     loop {
         tokio::time::sleep(if silent == 0 { PROBE_AGAIN_AFTER } else { Duration::ZERO }).await;
-        if audit::answers(address, PROBE_TIMEOUT).await {
+        if probe.is_answered().await {
             if silent >= SILENT_PROBES && matches!(inventory.status(), Status::Live) {
                 reporter.verified(verified.clone(), client, inventory);
             }

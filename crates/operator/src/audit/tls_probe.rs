@@ -37,22 +37,38 @@ pub(super) async fn probe(address: &str) -> TlsProbe {
     }
 }
 
-/// Whether a vCenter answers at all, with any status.
-pub(crate) async fn answers(address: &str, within: Duration) -> bool {
-    let client = reqwest::Client::builder()
-        .danger_accept_invalid_certs(true)
-        .timeout(within)
-        .redirect(reqwest::redirect::Policy::none())
-        .build();
-    let url = format!("https://{}{PAGE}", address.trim_end_matches('/'));
-    match client {
-        Ok(client) => match client.get(url).send().await {
-            Ok(_) => true,
-            // The watch reports every other failure.
-            Err(error) => !error.is_timeout(),
-        },
-        Err(_) => true,
+/// Asks a vCenter for a page that needs no login, again and again over one connection.
+pub(crate) struct AnswerProbe {
+    client: Option<reqwest::Client>,
+    url: String,
+}
+
+impl AnswerProbe {
+    /// A probe of a vCenter, given as `host` or `host:port`.
+    pub(crate) fn new(address: &str, timeout: Duration) -> Self {
+        // The probe accepts any certificate, because it sends no secret and believes nothing that it reads.
+        let client = reqwest::Client::builder()
+            .danger_accept_invalid_certs(true)
+            .timeout(timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .build();
+        Self { client: client.ok(), url: page(address) }
     }
+
+    /// Whether the vCenter answers at all, with any status. Only silence counts: the watch reports other failures.
+    pub(crate) async fn is_answered(&self) -> bool {
+        let Some(client) = &self.client else { return true };
+        // Reading the whole page lets the next probe use the same connection.
+        let page = async { client.get(&self.url).send().await?.bytes().await };
+        match page.await {
+            Ok(_) => true,
+            Err(error) => !error.is_timeout(),
+        }
+    }
+}
+
+fn page(address: &str) -> String {
+    format!("https://{}{PAGE}", address.trim_end_matches('/'))
 }
 
 async fn inspect(address: &str) -> Result<TlsProbe, reqwest::Error> {
@@ -63,8 +79,7 @@ async fn inspect(address: &str) -> Result<TlsProbe, reqwest::Error> {
         .timeout(WITHIN)
         .redirect(reqwest::redirect::Policy::none())
         .build()?;
-    let url = format!("https://{}{PAGE}", address.trim_end_matches('/'));
-    let answer = client.get(url).send().await?;
+    let answer = client.get(page(address)).send().await?;
     let date = answer.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok());
     let clock = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
     let ahead = clock.map(|clock| clock.timestamp().as_second() - Timestamp::now().as_second());
