@@ -3,7 +3,7 @@
 use api::{Finding, Severity};
 use jiff::Timestamp;
 
-use crate::text::{BAD, CARE, DIM, STRONG, ago, columns, paint, wrap};
+use crate::text::{BAD, CARE, DIM, STRONG, ago, columns, paint, wrap, wrap_step};
 
 /// The indentation of the lines below the title.
 const INDENT: usize = 12;
@@ -38,9 +38,8 @@ fn one(finding: &Finding, width: usize, now: Timestamp) -> String {
         text.push_str(&wrap(&blanks, seen, width));
     }
     text.push_str(&objects(finding, &blanks, width));
-    let labelled = |label: &str, body: &str| {
-        wrap(&format!("{blanks}{}  ", paint(DIM, &format!("{label:<4}"))), body, width)
-    };
+    let begin = |label: &str| format!("{blanks}{}  ", paint(DIM, &format!("{label:<4}")));
+    let labelled = |label: &str, body: &str| wrap(&begin(label), body, width);
     if !finding.why.is_empty() {
         text.push_str(&labelled("Why", &finding.why));
     }
@@ -50,7 +49,7 @@ fn one(finding: &Finding, width: usize, now: Timestamp) -> String {
         label = "Or";
     }
     for step in &finding.remedy {
-        text.push_str(&labelled(std::mem::take(&mut label), step));
+        text.push_str(&wrap_step(&begin(std::mem::take(&mut label)), step, width));
     }
     if let Some(cause) = &finding.consequence_of {
         text.push_str(&labelled("From", &format!("{cause}: this finding disappears with it")));

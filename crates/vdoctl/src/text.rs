@@ -65,6 +65,56 @@ pub(crate) fn fold(text: &str, width: usize) -> String {
     as_called(text).lines().map(line).collect()
 }
 
+/// Lays out a step of a fix so that it can be pasted into a shell: a command that is too long continues after a
+/// backslash, and every line of a comment begins with `#`.
+pub(crate) fn wrap_step(first: &str, step: &str, width: usize) -> String {
+    let step = as_called(step);
+    let blanks = " ".repeat(columns(first));
+    let (command, comment) = match step.strip_prefix("# ") {
+        Some(sentence) => ("", sentence),
+        None => step.split_once("   # ").unwrap_or((&step, "")),
+    };
+    let one_line = [command, comment].join(if comment.is_empty() { "" } else { " # " });
+    if !command.is_empty() && columns(first) + columns(&one_line) <= width {
+        return format!("{first}{one_line}\n");
+    }
+    let mut text = String::new();
+    let mut line = first.to_owned();
+    for (number, word) in shell_words(command).into_iter().enumerate() {
+        // Leaves room for the backslash.
+        if number > 0 && columns(&line) + columns(word) + 3 > width {
+            text.extend([&line, " \\\n"]);
+            line = format!("{blanks}  {word}");
+        } else {
+            let gap = if number > 0 { " " } else { "" };
+            line = format!("{line}{gap}{word}");
+        }
+    }
+    let begin = if command.is_empty() { first } else { &blanks };
+    if !command.is_empty() {
+        text.extend([&line, "\n"]);
+    }
+    if !comment.is_empty() {
+        let comment = comment.split_whitespace().collect::<Vec<_>>().join(" ");
+        text.push_str(&wrapped(&format!("{begin}# "), &format!("{blanks}# "), &comment, width));
+    }
+    text
+}
+
+/// The parts of a command between blanks. A blank inside quotes does not separate.
+fn shell_words(command: &str) -> Vec<&str> {
+    let mut quote = None;
+    let words = command.split(|c: char| {
+        match quote {
+            Some(open) if open == c => quote = None,
+            None if matches!(c, '\'' | '"') => quote = Some(c),
+            _ => {}
+        }
+        c == ' ' && quote.is_none()
+    });
+    words.filter(|word| !word.is_empty()).collect()
+}
+
 fn wrapped(first: &str, others: &str, text: &str, width: usize) -> String {
     if text.is_empty() {
         return format!("{}\n", first.trim_end());
@@ -170,6 +220,20 @@ mod tests {
     fn text_is_wrapped_at_blanks_and_indented() {
         let text = wrap("Why  ", "volumes attach but the node cannot find them", 30);
         assert_eq!(text, "Why  volumes attach but the\n     node cannot find them\n");
+    }
+
+    #[test]
+    fn every_line_of_a_step_can_be_pasted() {
+        let step = "kubectl patch vdoconfig vdo -p '{\"a\": {\"b\": 1}}'   # VDO then tries again";
+        assert_eq!(
+            wrap_step("Fix  ", step, 40),
+            "Fix  kubectl patch vdoconfig vdo -p \\\n       '{\"a\": {\"b\": 1}}'\n     # VDO then tries again\n"
+        );
+        assert_eq!(
+            wrap_step("Fix  ", "# Restore access to the datastore", 26),
+            "Fix  # Restore access to\n     # the datastore\n"
+        );
+        assert_eq!(wrap_step("Fix  ", "govc about   # works", 40), "Fix  govc about # works\n");
     }
 
     #[test]

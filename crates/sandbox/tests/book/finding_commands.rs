@@ -48,7 +48,7 @@ const NOT_RUN: [(&str, &str); 11] = [
 ];
 
 /// Texts that end a command in a sentence.
-const ENDS: [&str; 6] = ["   ", "; ", " then ", " names all", ", kubectl ", ", or "];
+const ENDS: [&str; 5] = ["   ", "; ", " then ", ", kubectl ", ", or "];
 
 /// kubectl commands that change something and support a dry run.
 const DRY_RUNS: [&str; 11] = [

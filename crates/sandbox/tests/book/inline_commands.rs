@@ -95,7 +95,7 @@ const RUN_AS: [(&str, &str, i32); 49] = [
     ("import FILE", "vdoctl catalog import built.yaml", 0),
     (
         "verify FILE [--key KEY]",
-        "vdoctl catalog verify built.yaml; vdoctl catalog verify signed.bundle --key $KEY",
+        "vdoctl catalog verify built.yaml; vdoctl catalog verify signed.bundle --key \"$KEY\"",
         0,
     ),
     (
@@ -143,7 +143,7 @@ const RUN_AS: [(&str, &str, i32); 49] = [
 const FILES: &str = r"
 vdoctl catalog build embedded > built.yaml
 rm -f signing.key
-KEY=$(vdoctl catalog keygen signing.key | tail -1)
+KEY=$(vdoctl catalog keygen signing.key)
 vdoctl catalog build embedded --serial 4711 > newer.yaml
 vdoctl catalog sign newer.yaml --key signing.key > signed.bundle
 ";

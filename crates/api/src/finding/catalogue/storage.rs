@@ -72,7 +72,10 @@ catalogue! {
         severity: Error,
         seen: "{path} is {state}",
         why: "The driver can neither attach volumes on this datastore nor create new ones.",
-        remedy: ["govc datastore.info {path}   shows its state; restore access to it, or end its maintenance mode: govc datastore.maintenance.exit -ds {path}"],
+        remedy: [
+            "govc datastore.info {path}   shows its state; restore access to it",
+            "govc datastore.maintenance.exit -ds {path}   if it is in maintenance mode",
+        ],
     }
     DATASTORE_FULL = "VDO-1509" {
         title: "A datastore is nearly full",
@@ -224,7 +227,8 @@ catalogue! {
         seen: "{path}: {count} disks, for example {names}",
         why: "These disks use space and count towards the limit of 10,000. They remain when the creation of a volume times out, or when you delete a PersistentVolume with the policy Retain: some may hold data that you want.",
         remedy: [
-            "govc disk.ls -l -ds {path}   lists the disks with their ids; vdoctl doctor --only VDO-1524 --each names all orphaned ones",
+            "govc disk.ls -l -ds {path}   lists the disks with their ids",
+            "vdoctl doctor --only VDO-1524 --each   names the orphaned ones",
             "For each disk that nobody needs: govc disk.rm -ds {path} ID   deletes it with its data",
         ],
     }
