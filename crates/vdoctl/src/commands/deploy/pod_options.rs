@@ -53,9 +53,12 @@ pub(crate) struct PodOptions {
     /// The CPU that each pod reserves on its node, for example 50m. An empty value restores the default.
     #[arg(long, value_name = "QUANTITY")]
     cpu_request: Option<String>,
-    /// The proxy through which the operator connects to vCenters and downloads catalogs, for example
-    /// http://proxy.example.com:3128. An empty value removes the proxy.
-    #[arg(long, value_name = "URL")]
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "The proxy through which the operator connects to vCenters and downloads catalogs, for example \
+                http://proxy.example.com:3128. An empty value removes the proxy"
+    )]
     proxy: Option<String>,
     /// Hosts to which the operator connects without the proxy: names, domains and networks, separated by commas. An
     /// empty value removes them.
