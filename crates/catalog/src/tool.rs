@@ -91,7 +91,8 @@ pub enum Command {
         /// The file.
         file: String,
         /// Trusted public keys: one of them must have signed the bundle.
-        #[arg(long = "key")]
+        // A key in PEM begins with a hyphen.
+        #[arg(long = "key", allow_hyphen_values = true)]
         keys: Vec<PublicKey>,
     },
     /// Writes a catalog with every release spelled out, ready to be signed.
