@@ -15,14 +15,16 @@ use rbac::{Request, Rule, rules_of};
 const REPLAY: &str = "VDO_AUDIT_REPLAY";
 
 /// Rules that appear in no request: resource, verb and reason.
-const NOT_IN_REQUESTS: [(&str, &str, &str); 2] = [
+const NOT_IN_REQUESTS: [(&str, &str, &str); 3] = [
     ("clusterroles", "bind", "the API server checks it when it handles a binding"),
     ("roles", "bind", "the API server checks it when it handles a binding"),
+    ("securitycontextconstraints", "use", "OpenShift checks it when it admits the operator's pods"),
 ];
 
-/// Tests in which the operator has other permissions for a while. They change its roles, or restart the API server,
-/// which denies everything until it has read the roles.
-const OTHER_PERMISSIONS: [&str; 5] = [
+/// Tests in which the operator has other permissions for a while. They change its roles, add those of another driver
+/// namespace, or restart the API server, which denies everything until it has read the roles.
+const OTHER_PERMISSIONS: [&str; 6] = [
+    "an_adopted_cloud_controller_restarts_with_a_new_password_in_its_own_secret",
     "a_driver_in_its_own_namespace_is_adopted_there_once_vdo_has_permission",
     "the_operator_reconnects_to_a_restarted_api_server_and_tells_olm_when_to_wait",
     "the_operator_uses_only_granted_permissions_and_reports_missing_ones",
