@@ -28,7 +28,7 @@ impl<K: Eq + Hash> Backoff<K> {
     pub fn failed(&self, key: K) -> Duration {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key).or_insert(0);
-        let step = self.first.saturating_mul(1 << (*count).min(30)).min(self.most);
+        let step = step(self.first, self.most, *count);
         *count = count.saturating_add(1);
         step.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
@@ -37,6 +37,11 @@ impl<K: Eq + Hash> Backoff<K> {
     pub fn succeeded(&self, key: &K) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
+}
+
+/// The delay after this number of earlier failures, without jitter.
+pub fn step(first: Duration, most: Duration, failures: u32) -> Duration {
+    first.saturating_mul(1 << failures.min(30)).min(most)
 }
 
 #[cfg(test)]

@@ -96,6 +96,14 @@ pub(crate) enum Failure {
         source: Box<vsphere::Error>,
     },
 
+    /// Images were not copied.
+    #[snafu(display("{doing} failed"))]
+    Images {
+        doing: &'static str,
+        #[snafu(source(from(oci::Error, Box::new)))]
+        source: Box<oci::Error>,
+    },
+
     /// A timeout expired.
     #[snafu(display("{what} within {seconds} seconds"))]
     TooLate { what: String, seconds: u64, help: String },
@@ -163,6 +171,7 @@ impl Failure {
             | Self::File { .. }
             | Self::Mistake { .. }
             | Self::Vcenter { .. }
+            | Self::Images { .. }
             | Self::Refused { .. }
             | Self::Other { .. }
             | Self::Declined
@@ -205,13 +214,14 @@ impl Failure {
             Self::Unapplied { .. } => {
                 Some("the objects that were applied stay; run the command again to continue".into())
             }
+            Self::Images { source, .. } => source.help(),
             Self::NotInstalled => Some("vdoctl deploy installs it".into()),
             Self::NotConfigured => Some("vdoctl configure configures it".into()),
             Self::InstalledElsewhere { namespace, .. } => Some(format!(
                 "use --namespace {namespace}, or omit the flag if that is the default"
             )),
             Self::ConfiguredElsewhere { namespace, name } => Some(format!(
-                "to use it: vdoctl move --from {namespace} --name {name}; to write a new one: vdoctl configure"
+                "if it is yours: vdoctl move --from {namespace} --name {name}; to write a new one: vdoctl configure"
             )),
             Self::Mistake { help, .. }
             | Self::Request { help, .. }
@@ -350,6 +360,10 @@ mod tests {
                 label: text(),
             },
             Failure::Vcenter { address: text(), source: Box::new(unavailable) },
+            Failure::Images {
+                doing: "importing",
+                source: Box::new("".parse::<oci::Digest>().unwrap_err()),
+            },
             Failure::Refused { text: text(), help: help() },
             Failure::Other { text: text(), source: io().into() },
             Failure::Declined,

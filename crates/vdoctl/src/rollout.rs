@@ -6,7 +6,7 @@ use ::api::finding::codes;
 use health::messages;
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
-    core::v1::{ContainerStatus, Event, Pod},
+    core::v1::{ContainerStatus, Event, Node, Pod},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -29,6 +29,7 @@ pub(crate) struct Rollout {
     sets: Api<ReplicaSet>,
     pods: Api<Pod>,
     events: Api<Event>,
+    nodes: Api<Node>,
     name: String,
     /// Since when the pods have been in trouble.
     troubled: Option<Instant>,
@@ -66,6 +67,11 @@ impl Trouble {
         Self { text, firm: true }
     }
 
+    /// Whether the scheduler wrote that nodes have taints: since Kubernetes 1.36 it does not name them.
+    fn is_about_taints(&self) -> bool {
+        self.text.contains("had untolerated taint(s)")
+    }
+
     /// Whether the registry wants credentials.
     pub(crate) fn needs_pull_secret(&self) -> bool {
         self.text.contains("the registry requires credentials")
@@ -79,6 +85,7 @@ impl Rollout {
             sets: Api::namespaced(client.clone(), namespace),
             pods: Api::namespaced(client.clone(), namespace),
             events: Api::namespaced(client.clone(), namespace),
+            nodes: Api::all(client.clone()),
             name: name.into(),
             troubled: None,
             pulls_retried: false,
@@ -104,6 +111,12 @@ impl Rollout {
                 Some(pod) => self.failed_start(pod).await,
                 None => None,
             };
+        }
+        if let Some(trouble) = progress.trouble.as_mut().filter(|trouble| trouble.is_about_taints())
+        {
+            // Without the permission to read nodes, the message stays as the scheduler wrote it.
+            let nodes = self.nodes.list(&ListParams::default()).await;
+            trouble.text += &taints_of(&nodes.map(|list| list.items).unwrap_or_default());
         }
         let firm = progress.trouble.as_ref().is_some_and(|trouble| trouble.firm);
         self.troubled = firm.then(|| self.troubled.unwrap_or_else(Instant::now));
@@ -149,6 +162,17 @@ impl Rollout {
         let events = self.events.list(&ListParams::default().fields(&about)).await.ok()?.items;
         events.into_iter().max_by_key(|event| event.last_timestamp.clone())
     }
+}
+
+/// The taints that keep pods away from nodes: `; node-1: node.kubernetes.io/disk-pressure`.
+fn taints_of(nodes: &[Node]) -> String {
+    let of_node = |node: &Node| {
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        let keys = taints.filter(|taint| taint.effect != "PreferNoSchedule");
+        let keys: Vec<&str> = keys.map(|taint| taint.key.as_str()).collect();
+        (!keys.is_empty()).then(|| format!("; {}: {}", node.name_any(), keys.join(", ")))
+    };
+    nodes.iter().filter_map(of_node).collect()
 }
 
 /// The ReplicaSet of the present template.
@@ -316,6 +340,18 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn the_taints_of_nodes_are_named() {
+        let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+        let pressure = taint("node.kubernetes.io/disk-pressure", "NoSchedule");
+        let nodes = json!([
+            {"metadata": {"name": "node-1"}, "spec": {"taints": [pressure, taint("soft", "PreferNoSchedule")]}},
+            {"metadata": {"name": "node-2"}, "spec": {}},
+        ]);
+        let nodes: Vec<Node> = serde_json::from_value(nodes).unwrap();
+        assert_eq!(taints_of(&nodes), "; node-1: node.kubernetes.io/disk-pressure");
+    }
 
     fn deployment(observed: i64, status: Value) -> Deployment {
         let mut status = status;

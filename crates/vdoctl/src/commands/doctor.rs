@@ -1,6 +1,6 @@
 //! `vdoctl doctor`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Finding, Severity, finding::CATALOGUE};
 use clap::Args;
@@ -105,10 +105,7 @@ impl Doctor {
             text.push_str(&findings::render(found, width, Timestamp::now()));
         }
         if self.explain {
-            let mut codes: Vec<&str> = found.iter().map(|finding| finding.code.as_str()).collect();
-            codes.sort_unstable();
-            codes.dedup();
-            for code in codes {
+            for code in codes(found) {
                 if let Ok(page) = super::explain::page_of(code, width) {
                     text.extend(["\n", &page]);
                 }
@@ -119,6 +116,10 @@ impl Doctor {
         }
         text
     }
+}
+
+fn codes(found: &[Finding]) -> BTreeSet<&str> {
+    found.iter().map(|finding| finding.code.as_str()).collect()
 }
 
 fn datastores(examination: &Examination) -> Vec<Value> {
@@ -154,11 +155,8 @@ fn shared(examination: &Examination, width: usize) -> String {
 
 fn each(examination: &Examination, found: &[Finding], width: usize) -> String {
     let report = examination.report();
-    let mut codes: Vec<&str> = found.iter().map(|finding| finding.code.as_str()).collect();
-    codes.sort_unstable();
-    codes.dedup();
     let mut text = String::new();
-    for code in codes {
+    for code in codes(found) {
         let page = report.page(code, 0, usize::MAX);
         text.extend(["\n", code, "  ", &count(page.total, "object"), "\n"]);
         for entry in page.entries {

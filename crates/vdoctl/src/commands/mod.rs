@@ -71,10 +71,13 @@ fn if_allowed<T>(recorded: Result<T, kube::Error>) -> Outcome<Option<T>> {
 /// The additional permissions that the operator needs in this cluster.
 async fn allowed(cluster: &Cluster, namespaces: BTreeSet<String>) -> Outcome<Allowed> {
     let names = operator::observe::names_in_use(&cluster.client, api::NAMESPACE).await;
+    let credentials =
+        operator::observe::credentials_in_kube_system(&cluster.client, api::NAMESPACE).await;
     let version = cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
     Ok(Allowed {
         namespaces,
         names: if_allowed(names)?.unwrap_or_default(),
+        credentials: if_allowed(credentials)?.unwrap_or_default(),
         old_cloud_controllers: has_old_cloud_controllers(&version),
     })
 }

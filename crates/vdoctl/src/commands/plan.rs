@@ -37,6 +37,9 @@ pub(crate) struct Plan {
     /// Plan for vCenters of these versions, for example 8.0.3 or 7.0U3.
     #[arg(long, requires = "kubernetes", value_name = "VERSION", value_delimiter = ',')]
     vsphere: Vec<VsphereVersion>,
+    /// The version of the oldest ESXi host. Some releases do not work with older hosts.
+    #[arg(long, requires = "kubernetes", value_name = "VERSION")]
+    hosts: Option<VsphereVersion>,
     /// The installed version of the cloud provider.
     #[arg(long, requires = "kubernetes", value_name = "VERSION")]
     cpi: Option<Version>,
@@ -86,7 +89,7 @@ impl Plan {
                 format!("vCenter {}", number + 1)
             },
             version: *version,
-            oldest_host: None,
+            oldest_host: self.hosts,
         };
         let seen = Environment {
             kubernetes,

@@ -26,8 +26,8 @@ use crate::{
 /// Copy a VDOConfig from another namespace to the one that VDO follows.
 ///
 /// vdoctl also copies the VsphereCloudConfigs that it refers to, and the ConfigMaps and Secrets with their
-/// certificate authorities. The Secrets with credentials stay in kube-system. vdoctl shows every object first. It
-/// deletes nothing and changes no existing object.
+/// certificate authorities. It also copies the Secrets with their credentials from kube-system. vdoctl shows every
+/// object first. It deletes nothing and changes no existing object.
 #[derive(Args, Debug)]
 pub(crate) struct Move {
     /// The namespace of the VDOConfig.
@@ -119,6 +119,7 @@ impl Move {
             // A missing VsphereCloudConfig was missing before, too.
             let found = all.get_opt(&name.0).await.doing("reading a VsphereCloudConfig")?;
             let Some(vcenter) = found else { continue };
+            objects.extend(credentials(cluster, &vcenter).await?);
             if let Some(bundle) = &vcenter.spec.ca_bundle {
                 objects.extend(self.authorities(cluster, bundle).await?);
             }
@@ -186,6 +187,28 @@ impl Move {
         let patched = configs.patch(&config.name_any(), &by, &Patch::Merge(patch)).await;
         patched.map(drop).doing("releasing the original VDOConfig")
     }
+}
+
+/// A copy of the Secret with the credentials of a vCenter, unless the namespace of VDO already has it.
+async fn credentials(cluster: &Cluster, vcenter: &VsphereCloudConfig) -> Outcome<Option<Value>> {
+    let (name, namespace) = (vcenter.spec.credentials.0.as_str(), &cluster.namespace);
+    let at = |namespace: &str| Api::<Secret>::namespaced(cluster.client.clone(), namespace);
+    let doing = "reading the credentials of a vCenter";
+    if at(namespace).get_metadata_opt(name).await.doing(doing)?.is_some() {
+        return Ok(None);
+    }
+    let original = at(names::KUBE_SYSTEM).get_opt(name).await.doing(doing)?;
+    Ok(original.map(|secret| {
+        let mut copy = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": secret.type_, "data": secret.data,
+            "metadata": {"name": name, "namespace": namespace},
+        });
+        let annotations = secret.metadata.annotations.unwrap_or_default();
+        if let Some(expires) = annotations.get(names::PASSWORD_EXPIRES) {
+            copy["metadata"]["annotations"][names::PASSWORD_EXPIRES] = expires.as_str().into();
+        }
+        copy
+    }))
 }
 
 /// A copy of a custom resource of VDO, with the annotations that VDO reads.

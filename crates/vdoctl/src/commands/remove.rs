@@ -140,7 +140,7 @@ impl Remove {
         let (kept, deleted): (Vec<ObjectId>, Vec<ObjectId>) = install::objects_for(&allowed)
             .iter()
             .map(ObjectId::from_object)
-            .partition(|id| is_kept(&id.kind));
+            .partition(|id| is_kept(&id.kind) || install::is_needed_by_drivers(&id.name));
         screen.print(&objects(&deleted, &kept, screen.width))?;
         let note = "The drivers, the VDOConfig and VDO's records stay. If you run vdoctl deploy later, \
                     VDO continues with them.";
@@ -222,7 +222,7 @@ fn preview(facts: &Facts, driver: Driver, width: usize) -> String {
             text.push_str(&wrap("  ", &format!("and {more} more"), width));
         }
     } else {
-        let tainted = facts.cluster.nodes.iter().filter(|node| !node.is_initialized()).count();
+        let tainted = facts.cluster.nodes().filter(|node| !node.is_initialized()).count();
         if tainted > 0 {
             let waiting = format!(
                 "Waiting for a cloud provider: {} ({})",

@@ -75,7 +75,7 @@ fn an_unknown_field_is_located() {
         (
             "channel: latest",
             "channel: latset",
-            &["channel cannot be \"latset\"", "[typo.yaml:466:36]", "did you mean latest?"],
+            &["channel cannot be \"latset\"", "[typo.yaml:541:36]", "did you mean latest?"],
         ),
         ("serial: 1\n", "", &["missing field `serial`"]),
         ("serial: 1\n", "serial: [1\n", &["this is not valid YAML"]),

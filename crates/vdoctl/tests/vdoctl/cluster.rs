@@ -79,6 +79,21 @@ fn before_the_installation(stage: &Stage) {
     assert_eq!(output.code, 5, "{}", output.all());
     assert!(output.err.contains("VDO is not installed in this cluster"), "{}", output.all());
     assert!(output.err.contains("vdoctl deploy installs it"), "{}", output.all());
+    the_proxy_of_the_environment_is_used(stage);
+}
+
+/// Nothing listens at the address of the proxy: vdoctl reaches the cluster only where `NO_PROXY` names it.
+fn the_proxy_of_the_environment_is_used(stage: &Stage) {
+    let status = |excluded: &str| -> CommandOutput {
+        let mut command = stage.command(&["status"]);
+        command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("NO_PROXY", excluded);
+        command.stdin(Stdio::null()).output().unwrap().into()
+    };
+    let direct = status("127.0.0.1");
+    assert!(direct.err.contains("VDO is not installed in this cluster"), "{}", direct.all());
+    let through_proxy = status("example.com");
+    assert!(!through_proxy.err.contains("VDO is not installed"), "{}", through_proxy.all());
+    assert!(!through_proxy.err.contains("disabled feature"), "{}", through_proxy.all());
 }
 
 /// Flags for the vCenter.
@@ -211,7 +226,7 @@ pub(crate) async fn assert_nothing_written(stage: &Stage, after: &str) {
     let all = ListParams::default();
     let configs = Api::<VDOConfig>::all(client.clone()).list(&all).await.unwrap();
     let vcenters = Api::<VsphereCloudConfig>::all(client.clone()).list(&all).await.unwrap();
-    let secrets = Api::<Secret>::namespaced(client, "kube-system").list(&all).await.unwrap();
+    let secrets = Api::<Secret>::namespaced(client, NAMESPACE).list(&all).await.unwrap();
     let names: Vec<_> = secrets.items.iter().filter_map(|s| s.metadata.name.as_deref()).collect();
     assert!(configs.items.is_empty() && vcenters.items.is_empty(), "{after}");
     assert!(!names.iter().any(|name| name.starts_with("vc")), "{after}: {names:?}");
@@ -283,7 +298,7 @@ async fn configuring(stage: &Stage) {
     }
 
     transcripts::on_cluster(stage, "configuring");
-    let secrets = Api::<Secret>::namespaced(stage.plane.client(), "kube-system");
+    let secrets = Api::<Secret>::namespaced(stage.plane.client(), NAMESPACE);
     let secret = secrets.get("vc").await.unwrap();
     assert_eq!(secret.data.unwrap()["password"].0, PASSWORD.as_bytes(), "every character");
     let output = stage.works(&["configure", "-f", "vdo.yaml"]);
@@ -342,12 +357,15 @@ async fn editing(stage: &Stage) {
     for (file, policy) in [
         ("unread.yaml", api::vdo_config::UpgradePolicy::Stable),
         ("vdo.yaml", api::vdo_config::UpgradePolicy::Manual),
+        ("unread.yaml", api::vdo_config::UpgradePolicy::Stable),
     ] {
         let output = stage.vdoctl_unread(&["configure", "-f", file]);
         assert_eq!(output.code, 0, "{}", output.all());
         let config = configs.get("vdo").await.unwrap();
         assert_eq!(config.spec.upgrade_policy(), policy, "{}", output.all());
     }
+    // The screens below show a cluster with the default policy.
+    stage.workdir.write("vdo.yaml", manual.replace("Manual", "Stable")).unwrap();
 
     // Flags produce the same objects: a known vCenter keeps its names.
     let address = stage.vcenter.address().to_string();

@@ -198,7 +198,7 @@ pub(crate) async fn corrected_and_finished(stage: &Stage) {
     let vcenter = vcenters.get("vcenter").await.unwrap();
     assert_eq!(vcenter.spec.thumbprint.unwrap().0, stage.vcenter.thumbprint_sha256());
     assert_eq!(vcenter.spec.datacenters, ["DC0"]);
-    let secrets = Api::<Secret>::namespaced(client, "kube-system");
+    let secrets = Api::<Secret>::namespaced(client, NAMESPACE);
     let secret = secrets.get("vcenter").await.unwrap();
     assert_eq!(secret.data.unwrap()["password"].0, PASSWORD.as_bytes());
 
@@ -213,7 +213,7 @@ async fn delete_written_objects(stage: &Stage) {
     configs.delete_collection(&now, &all).await.unwrap();
     let vcenters = Api::<VsphereCloudConfig>::namespaced(client.clone(), NAMESPACE);
     for vcenter in vcenters.list(&all).await.unwrap() {
-        let secrets = Api::<Secret>::namespaced(client.clone(), "kube-system");
+        let secrets = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
         secrets.delete(&vcenter.spec.credentials.0, &now).await.unwrap();
         vcenters.delete(&vcenter.name_any(), &now).await.unwrap();
     }

@@ -47,7 +47,7 @@ fn written_for(stage: &Stage, name: &str) -> String {
 /// Which of the three objects exist.
 async fn there(stage: &Stage, name: &str) -> Vec<&'static str> {
     let client = stage.plane.client();
-    let secrets = Api::<Secret>::namespaced(client.clone(), api::CREDENTIALS_NAMESPACE);
+    let secrets = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
     let vcenters = Api::<VsphereCloudConfig>::namespaced(client.clone(), NAMESPACE);
     let configs = Api::<VDOConfig>::namespaced(client, NAMESPACE);
     let found = [
@@ -60,7 +60,7 @@ async fn there(stage: &Stage, name: &str) -> Vec<&'static str> {
 
 async fn delete_objects(stage: &Stage, name: &str) {
     let (client, now) = (stage.plane.client(), DeleteParams::default());
-    let secrets = Api::<Secret>::namespaced(client.clone(), api::CREDENTIALS_NAMESPACE);
+    let secrets = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
     secrets.delete(name, &now).await.unwrap();
     let vcenters = Api::<VsphereCloudConfig>::namespaced(client.clone(), NAMESPACE);
     vcenters.delete(name, &now).await.unwrap();
@@ -111,7 +111,11 @@ async fn stays_unreachable(stage: &Stage) {
     let text = flat(&output);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(text.contains("writing VsphereCloudConfig "), "{}", output.all());
-    assert!(text.contains("Secret kube-system/late could not be rolled back"), "{}", output.all());
+    assert!(
+        text.contains("Secret vmware-system-vdo/late could not be rolled back"),
+        "{}",
+        output.all()
+    );
     assert!(
         text.contains("help: run the command again when the cluster responds"),
         "{}",

@@ -1,6 +1,10 @@
 //! Tests of the `vdoctl` binary. One test program, because linking is slow.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+/// The hostile tenant of the operator's tests.
+#[allow(dead_code, unreachable_pub, reason = "these tests use a part of it")]
+#[path = "../../../operator/tests/common/adversary.rs"]
+mod adversary;
 mod bundle;
 mod catalog;
 mod cluster;
@@ -8,12 +12,14 @@ mod dialogue;
 mod environment;
 mod gate;
 mod halfway;
+mod images;
 mod moving;
 mod releases;
 mod removal;
 mod rollout;
 mod screens;
 mod stage;
+mod tenant;
 #[allow(dead_code, reason = "the tests of the sandbox use it too")]
 mod terminal;
 mod transcripts;

@@ -42,7 +42,7 @@ const SCREENS: [&str; 30] = [
 ];
 
 /// Commands that fail, each with its exit code.
-const REFUSALS: [(&str, i32); 17] = [
+const REFUSALS: [(&str, i32); 18] = [
     ("catalog build no-such-file.yaml", 1),
     (
         "catalog from-manifest --driver csi --version 3.99.0 --kubernetes-min 1.34 --kubernetes-max 1.36 --vsphere-min 7.0 no-such-file.yaml",
@@ -58,7 +58,8 @@ const REFUSALS: [(&str, i32); 17] = [
     ("configure -f mistaken.yaml", 1),
     ("explain 9999", 2),
     ("fix 9999", 2),
-    ("images --export images.tar", 2),
+    ("images --catalog embedded", 2),
+    ("images verify no-such-file.tar", 1),
     ("images --context no-such-context", 1),
     ("remove csi", 2),
     ("status --context no-such-context", 1),

@@ -215,7 +215,7 @@ impl Draft {
         for access in all {
             let mut secret = json!({
                 "apiVersion": "v1", "kind": "Secret",
-                "metadata": {"name": access.secret, "namespace": api::CREDENTIALS_NAMESPACE},
+                "metadata": {"name": access.secret, "namespace": namespace},
                 "stringData": {"username": access.user, "password": access.password.expose()},
             });
             if !access.known {
@@ -409,9 +409,8 @@ fn validate(file: &File, document: &Document, namespace: &str) -> Outcome {
 fn set_namespace(object: &mut Value, namespace: &str) {
     let kind = object["kind"].as_str().unwrap_or_default();
     let version = object["apiVersion"].as_str().unwrap_or_default();
-    let default = if kind == "Secret" { api::CREDENTIALS_NAMESPACE } else { namespace };
     if writing::is_written(version, kind) == Some(true) && object["metadata"]["namespace"].is_null()
     {
-        object["metadata"]["namespace"] = default.into();
+        object["metadata"]["namespace"] = namespace.into();
     }
 }

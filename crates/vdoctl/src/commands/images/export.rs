@@ -1,0 +1,134 @@
+//! `vdoctl images export`
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use ::catalog::{Image, Rewrite};
+use clap::Args;
+use oci::{Platform, Reference};
+
+use super::{
+    Selection,
+    connection::{Connection, failed},
+    steps::Steps,
+};
+use crate::{
+    failure::{Failure, Outcome, refuse, request},
+    options::Global,
+    screen::Screen,
+    text::count,
+};
+
+/// Copy the images that a cluster needs from their registries into one archive.
+///
+/// The archive is an OCI image layout. It also contains the install manifest and the catalog. An interrupted export
+/// continues where it stopped when you run the command again. vdoctl prints the SHA-256 of the archive in the format
+/// of sha256sum.
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    #[command(flatten)]
+    selection: Selection,
+    /// The archive to write.
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Also copy this image.
+    #[arg(long, value_name = "IMAGE")]
+    image: Vec<String>,
+    /// Copy only this platform, such as linux/amd64. Many registries refuse images with missing platforms, so the
+    /// default is to copy all of them.
+    #[arg(long, value_name = "OS/ARCHITECTURE")]
+    platform: Vec<Platform>,
+    /// Also put this file into the archive, such as vdoctl itself.
+    #[arg(long, value_name = "FILE")]
+    include: Vec<PathBuf>,
+    /// Copy the images from this mirror, instead of the registries in their names.
+    #[arg(long, value_name = "REGISTRY")]
+    from: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Export {
+    pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        if fs::symlink_metadata(&self.output).is_ok_and(|there| !there.is_file()) {
+            return refuse(
+                format!(
+                    "{} is not a regular file; vdoctl does not overwrite it",
+                    self.output.display()
+                ),
+                "name another file",
+            );
+        }
+        let files = self.files()?;
+        let mut images = self.selection.images(global, screen).await?;
+        images.extend(self.more_images()?);
+        let images: Outcome<Vec<_>> = images.iter().map(|image| self.placed(image)).collect();
+        let wanted = oci::Export { images: images?, platforms: self.platform.clone(), files };
+        let client = self.connection.client()?;
+        let exported = oci::export(&client, &wanted, &self.output, &mut Steps::new(screen)).await;
+        let (images, digest) = exported.map_err(failed("exporting the images"))?;
+        screen.note(&format!(
+            "{} contains {}. At the site: vdoctl images import {} --registry REGISTRY",
+            self.output.display(),
+            count(images.len(), "image"),
+            self.output.display(),
+        ));
+        screen.print(&format!("{}  {}\n", digest.hex(), self.output.display()))
+    }
+
+    fn more_images(&self) -> Outcome<BTreeSet<Image>> {
+        let parsed = self.image.iter().map(|name| match name.parse::<Image>() {
+            Ok(image) => Ok(image),
+            Err(error) => request(error.to_string(), ""),
+        });
+        parsed.collect()
+    }
+
+    /// The name of an image, and where vdoctl finds it.
+    fn placed(&self, image: &Image) -> Outcome<(Reference, Reference)> {
+        let rewrite = self.from.as_deref().map(Rewrite::mirror).unwrap_or_default();
+        let parse = |image: &Image| image.to_string().parse::<Reference>();
+        let pair = parse(image).and_then(|name| Ok((name, parse(&rewrite.apply(image))?)));
+        pair.map_err(failed("reading the names of the images"))
+    }
+
+    /// The files that travel with the images.
+    fn files(&self) -> Outcome<Vec<(String, Vec<u8>)>> {
+        let manifest = operator::install::manifest().map_err(|error| Failure::Other {
+            text: "cannot write the install manifest".into(),
+            source: error.into(),
+        })?;
+        let catalog = self.selection.catalog_text()?.bytes;
+        let mut files = vec![
+            ("install.yaml".to_owned(), manifest.into_bytes()),
+            ("catalog.yaml".to_owned(), catalog),
+        ];
+        for path in &self.include {
+            let name = file_name(path)?;
+            if files.iter().any(|(known, _)| *known == name) {
+                return request(format!("two files are called {name}"), "rename one of them");
+            }
+            let bytes = fs::read(path).map_err(|source| Failure::File {
+                path: path.clone(),
+                deed: "read",
+                source,
+            })?;
+            files.push((name, bytes));
+        }
+        Ok(files)
+    }
+}
+
+fn file_name(path: &Path) -> Outcome<String> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if name.is_empty() || name.len() > 90 {
+        return request(
+            format!("{} has no name that an archive can hold", path.display()),
+            "name a file whose name has at most 90 characters",
+        );
+    }
+    Ok(name.to_owned())
+}
