@@ -64,7 +64,7 @@ pub(crate) fn files() -> Result<Vec<File>, Error> {
             "Namespace" => ("namespaces", namespace(object)?),
             "Deployment" => ("deployment", slots::fill(object, &deployment_slots(object))?),
             "ServiceAccount" => ("service-account", slots::fill(object, &[])?),
-            kind if is_rbac(kind) => ("rbac", slots::fill(object, &[])?),
+            kind if is_rbac(kind) => ("rbac", slots::fill(&kept_for_drivers(object), &[])?),
             _ => ("others", slots::fill(object, &[])?),
         };
         templates.entry(name).or_default().push(text);
@@ -128,6 +128,12 @@ fn kept(mut object: Object) -> Object {
     let (name, value) = KEEP;
     object.0["metadata"]["annotations"][name] = json!(value);
     object
+}
+
+/// Helm keeps the objects that the drivers need after the operator is uninstalled.
+fn kept_for_drivers(object: &Object) -> Object {
+    let needed = install::is_needed_by_drivers(object.name());
+    if needed { kept(object.clone()) } else { object.clone() }
 }
 
 /// A namespace that Helm creates if nobody else did. Helm itself creates the namespace of the release on request, without
@@ -217,13 +223,21 @@ fn driver_namespaces(objects: &[Object]) -> Result<String, Error> {
     ensure!(!added.is_empty(), MissingSnafu { what: "role in additional namespaces" });
     let mut text = String::new();
     for object in &added {
-        ensure!(
-            object.namespace() == ANY_NAMESPACE,
-            OptionSnafu { object: format!("{} {}", object.kind(), object.name()) }
-        );
-        let namespace = Slot::new(Place::Replace, "/metadata/namespace", "namespace: {{ . }}");
+        let slots = if object.namespace() == ANY_NAMESPACE {
+            vec![Slot::new(Place::Replace, "/metadata/namespace", "namespace: {{ . }}")]
+        } else {
+            // A binding in another namespace, for an account in this one.
+            let name = object.name().strip_suffix(ANY_NAMESPACE);
+            let name = name.with_context(|| OptionSnafu {
+                object: format!("{} {}", object.kind(), object.name()),
+            })?;
+            vec![
+                Slot::new(Place::Replace, "/metadata/name", &format!("name: {name}{{{{ . }}}}")),
+                Slot::new(Place::Replace, "/subjects/0/namespace", "namespace: {{ . }}"),
+            ]
+        };
         text += "---\n";
-        text += &slots::fill(object, &[namespace])?;
+        text += &slots::fill(&kept_for_drivers(object), &slots)?;
     }
     ensure!(!text.contains(ANY_NAMESPACE), OptionSnafu { object: "a name" });
     Ok(format!("{{{{- range .Values.driverNamespaces }}}}\n{text}{{{{- end }}}}\n"))

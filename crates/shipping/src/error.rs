@@ -28,4 +28,12 @@ pub enum Error {
         "{object} of the install manifest depends on the options of an installation, and the chart does not follow"
     ))]
     Option { object: String },
+
+    #[snafu(display(
+        "OLM creates no {object} of the install manifest, and the bundle does not follow"
+    ))]
+    Olm { object: String },
+
+    #[snafu(display("cargo's metadata cannot be used: {why}"))]
+    Metadata { why: String },
 }

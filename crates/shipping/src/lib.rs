@@ -3,7 +3,12 @@
 //! ```text
 //!   operator::install ──┬─► chart (values, templates) ──► deploy/chart
 //!   operator::alerts    │     └── slots: template text at places of an object
-//!   api::crds           └─► kustomize ──────────────────► deploy/kustomize
+//!   api::crds           ├─► kustomize ──────────────────► deploy/kustomize
+//!                       ├─► olm (descriptors) ──────────► deploy/olm
+//!                       └─► gitops ─────────────────────► deploy/gitops
+//!
+//!   cargo's metadata ─────► sbom ─┐
+//!   archives of vdoctl ───► krew ─┴──► files of a release (make release)
 //! ```
 //!
 //! Everything here is a pure function. `make generate` writes the files, and CI fails if a committed file differs.
@@ -11,15 +16,28 @@
 mod chart;
 mod error;
 mod file;
+mod gitops;
+mod krew;
 mod kustomize;
+mod olm;
+mod sbom;
 mod slots;
 
 pub use error::Error;
 pub use file::File;
+pub use krew::{PluginArchive, manifest as krew_manifest};
+pub use olm::Release;
+pub use sbom::bill_of_materials;
 
-/// Every generated file, in order of the paths.
+/// Every generated file of a checkout, in order of the paths.
 pub fn files() -> Result<Vec<File>, Error> {
-    let mut files = [chart::files()?, kustomize::files()?].concat();
+    files_of(&Release::default())
+}
+
+/// Every generated file of a release, in order of the paths.
+pub fn files_of(release: &Release) -> Result<Vec<File>, Error> {
+    let mut files =
+        [chart::files()?, gitops::files()?, kustomize::files()?, olm::files(release)?].concat();
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
 }

@@ -69,8 +69,10 @@ fn the_chart_passes_lint_and_keeps_definitions_and_namespaces() {
     for object in objects.into_iter().filter(|object| !object.is_null()) {
         let kind = object["kind"].as_str().unwrap();
         let policy = &object["metadata"]["annotations"]["helm.sh/resource-policy"];
-        let is_kept = ["CustomResourceDefinition", "Namespace"].contains(&kind);
-        assert_eq!(policy == "keep", is_kept, "{kind} {}", object["metadata"]["name"]);
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let is_kept = ["CustomResourceDefinition", "Namespace"].contains(&kind)
+            || install::is_needed_by_drivers(name);
+        assert_eq!(policy == "keep", is_kept, "{kind} {name}");
     }
 }
 

@@ -1,0 +1,98 @@
+//! Writes the documents of a release that depend on its other files. `scripts/release` runs it.
+//!
+//! ```text
+//!   release_documents olm FOLDER CREATED [IMAGE=DIGEST]...     the OLM bundle, with digests
+//!   release_documents krew VERSION [OS/ARCHITECTURE=FILE]...   the manifest of the kubectl plugin
+//!   release_documents sbom PACKAGE METADATA LOCK               the bill of materials of a binary
+//!   release_documents provenance VERSION COMMIT SHA256SUMS     who built which files from which commit
+//! ```
+#![allow(clippy::print_stdout, reason = "it prints documents")]
+
+use std::{collections::BTreeMap, error::Error, fs, path::Path};
+
+use serde_json::{Value, json};
+use shipping::{PluginArchive, Release};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["olm", folder, created, images @ ..] => olm(Path::new(folder), created, images),
+        ["krew", version, archives @ ..] => krew(version, archives),
+        ["sbom", package, metadata, lock] => {
+            let lock = fs::read_to_string(lock)?;
+            print!("{}", shipping::bill_of_materials(package, &fs::read(metadata)?, &lock)?);
+            Ok(())
+        }
+        ["provenance", version, commit, sums] => provenance(version, commit, sums),
+        _ => Err("usage: release_documents olm|krew|sbom|provenance ...".into()),
+    }
+}
+
+fn pair(text: &str) -> Outcome<(String, String)> {
+    let (name, value) = text.rsplit_once('=').ok_or_else(|| format!("{text} is not NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn olm(folder: &Path, created: &str, images: &[&str]) -> Outcome {
+    let digests = images.iter().map(|text| pair(text)).collect::<Outcome<BTreeMap<_, _>>>()?;
+    let release = Release { digests, created: Some(created.to_owned()) };
+    for file in shipping::files_of(&release)? {
+        let Some(path) = file.path.strip_prefix("deploy/olm/") else { continue };
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        fs::write(path, file.text)?;
+    }
+    Ok(())
+}
+
+fn krew(version: &str, archives: &[&str]) -> Outcome {
+    let mut described = Vec::new();
+    for text in archives {
+        let (platform, path) = pair(text)?;
+        let (os, architecture) = platform.split_once('/').ok_or("a platform is OS/ARCHITECTURE")?;
+        let name = Path::new(&path).file_name().and_then(|name| name.to_str());
+        described.push(PluginArchive {
+            name: name.ok_or("an archive has a name")?.to_owned(),
+            os: os.to_owned(),
+            architecture: architecture.to_owned(),
+            sha256: sha256(&fs::read(&path)?),
+        });
+    }
+    print!("{}", shipping::krew_manifest(version, &described)?.text);
+    Ok(())
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    oci::Digest::from_bytes(bytes).hex().to_owned()
+}
+
+/// A statement in the format of in-toto and SLSA. It is as trustworthy as the signature of the release.
+fn provenance(version: &str, commit: &str, sums: &str) -> Outcome {
+    let home = env!("CARGO_PKG_REPOSITORY");
+    let sums = fs::read_to_string(sums)?;
+    let subjects: Vec<Value> = sums
+        .lines()
+        .filter_map(|line| line.split_once("  "))
+        .map(|(sum, name)| json!({"name": name, "digest": {"sha256": sum}}))
+        .collect();
+    let source =
+        json!({"uri": format!("git+{home}@refs/tags/v{version}"), "digest": {"gitCommit": commit}});
+    let statement = json!({
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": subjects,
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": format!("{home}/blob/v{version}/scripts/release"),
+                "externalParameters": {"version": version},
+                "resolvedDependencies": [source],
+            },
+            "runDetails": {"builder": {"id": format!("{home}/blob/v{version}/Makefile")}},
+        },
+    });
+    println!("{}", serde_json::to_string_pretty(&statement)?);
+    Ok(())
+}

@@ -1,0 +1,323 @@
+//! The OLM bundle. OLM's controllers do not run in these tests: they cannot be built from the module proxy. The last test
+//! creates the objects that OLM creates from a ClusterServiceVersion, as OLM's documentation and source describe it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::Command,
+};
+
+use catalog::manifest::Object;
+use k8s_openapi::api::{apps::v1::Deployment, authorization::v1::SubjectAccessReview};
+use kube::{
+    Api,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use operator::install;
+use serde_json::{Value, json};
+use testkit::{ControlPlane, Node, Nodes, Workdir, eventually};
+
+use crate::{checkout, documents, run, shown};
+
+const VERSION: &str = concat!("vdo.v", env!("CARGO_PKG_VERSION"));
+
+fn version(workdir: &Workdir) -> Value {
+    let path = "deploy/olm/bundle/manifests/vdo.clusterserviceversion.yaml";
+    documents(&workdir.path().join(path)).remove(0)
+}
+
+/// Warnings that stay, with their reasons.
+const WARNINGS: &[&str] = &[
+    // VDO installs the storage driver's definitions, by name.
+    "CSV contains permissions to create CRD",
+    // The check compares names of resources without their group: these are not the removed APIs.
+    "this bundle is using APIs which were deprecated and removed",
+];
+
+#[test]
+fn the_validators_of_operator_framework_find_no_error() {
+    let workdir = checkout();
+    let folder = workdir.path().join("deploy/olm/bundle");
+    let check =
+        || Command::new(testkit::peer("bundle-check")).arg(&folder).arg("1.36").output().unwrap();
+    let output = check();
+    let text = shown(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains(&format!("bundle {VERSION} in channels [stable]")), "{text}");
+    for warning in text.lines().filter(|line| line.starts_with("warning")) {
+        assert!(WARNINGS.iter().any(|known| warning.contains(known)), "not explained: {warning}");
+    }
+
+    // The check can fail: a definition without its file.
+    fs::remove_file(folder.join("manifests/vdoconfigs.vdo.vmware.com.yaml")).unwrap();
+    let output = check();
+    assert!(!output.status.success(), "{}", shown(&output));
+}
+
+#[test]
+fn opm_accepts_the_bundle_in_a_catalog() {
+    let workdir = checkout();
+    let opm = testkit::peer("opm");
+    let bundle = workdir.path().join("deploy/olm/bundle");
+    let rendered =
+        Command::new(&opm).arg("render").arg(&bundle).args(["--output", "yaml"]).output();
+    let rendered = rendered.unwrap();
+    assert!(rendered.status.success(), "{}", shown(&rendered));
+    let blob: Value =
+        serde_saphyr::from_str(&String::from_utf8(rendered.stdout.clone()).unwrap()).unwrap();
+    assert_eq!(blob["schema"], "olm.bundle");
+    assert_eq!(blob["name"], VERSION);
+    let images: BTreeSet<&str> = blob["relatedImages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|image| image["image"].as_str())
+        .collect();
+    assert!(images.iter().any(|image| image.starts_with("registry.k8s.io/csi-vsphere/driver")));
+
+    let folder = workdir.path().join("catalog/vdo");
+    fs::create_dir_all(&folder).unwrap();
+    fs::copy(workdir.path().join("deploy/olm/catalog.yaml"), folder.join("catalog.yaml")).unwrap();
+    fs::write(folder.join("bundle.yaml"), &rendered.stdout).unwrap();
+    run(Command::new(&opm).arg("validate").arg(workdir.path().join("catalog")));
+    // The check can fail: a channel whose bundle is missing.
+    fs::remove_file(folder.join("bundle.yaml")).unwrap();
+    let refused = Command::new(&opm).arg("validate").arg(workdir.path().join("catalog")).output();
+    assert!(!refused.unwrap().status.success());
+}
+
+#[test]
+fn the_version_has_the_fields_that_hubs_require() {
+    let version = version(&checkout());
+    let annotations = version["metadata"]["annotations"].as_object().unwrap();
+    for name in [
+        "alm-examples",
+        "capabilities",
+        "categories",
+        "containerImage",
+        "createdAt",
+        "description",
+        "repository",
+        "support",
+        "operatorframework.io/suggested-namespace",
+    ] {
+        assert!(annotations[name].as_str().is_some_and(|text| !text.is_empty()), "{name}");
+    }
+    let features =
+        annotations.iter().filter(|(name, _)| name.starts_with("features.operators.openshift.io/"));
+    assert!(features.clone().count() >= 7);
+    assert!(features.clone().all(|(_, value)| value == "true" || value == "false"));
+    let spec = &version["spec"];
+    for name in [
+        "description",
+        "displayName",
+        "icon",
+        "keywords",
+        "links",
+        "maintainers",
+        "maturity",
+        "minKubeVersion",
+        "provider",
+        "relatedImages",
+        "version",
+    ] {
+        assert!(!spec[name].is_null(), "{name}");
+    }
+    // Every field of every example is described, and every kind has an example.
+    let examples: Vec<Value> =
+        serde_json::from_str(annotations["alm-examples"].as_str().unwrap()).unwrap();
+    let owned = spec["customresourcedefinitions"]["owned"].as_array().unwrap();
+    assert_eq!(owned.len(), api::crds().len());
+    for kind in owned {
+        let example = examples.iter().find(|example| example["kind"] == kind["kind"]).unwrap();
+        let described: BTreeSet<&str> = kind["specDescriptors"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|field| field["path"].as_str())
+            .collect();
+        for field in example["spec"].as_object().unwrap().keys() {
+            assert!(described.contains(field.as_str()), "{} {field}", kind["kind"]);
+        }
+        assert!(!kind["resources"].as_array().unwrap().is_empty());
+        assert!(!kind["statusDescriptors"].as_array().unwrap().is_empty());
+        assert!(kind["description"].as_str().is_some_and(|text| text.len() > 20), "{kind}");
+    }
+    // Upstream's images have digests; ours get them in a release.
+    for image in spec["relatedImages"].as_array().unwrap() {
+        let image = image["image"].as_str().unwrap();
+        assert!(
+            image.contains("@sha256:") || image.starts_with("ghcr.io/vmware-tanzu/"),
+            "{image}"
+        );
+    }
+}
+
+#[test]
+fn a_release_names_its_images_by_digest() {
+    let image = concat!("ghcr.io/vmware-tanzu/vdo:", env!("CARGO_PKG_VERSION"));
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    let digests = BTreeMap::from([(image.to_owned(), digest.clone())]);
+    let release = shipping::Release { digests, created: Some("2030-01-01T00:00:00Z".into()) };
+    let files = shipping::files_of(&release).unwrap();
+    let file = files.iter().find(|file| file.path.ends_with("clusterserviceversion.yaml")).unwrap();
+    let version: Value = serde_saphyr::from_str(&file.text).unwrap();
+    let pinned = format!("{image}@{digest}");
+    assert_eq!(version["metadata"]["annotations"]["containerImage"], pinned);
+    assert_eq!(version["metadata"]["annotations"]["createdAt"], "2030-01-01T00:00:00Z");
+    assert_eq!(version["spec"]["relatedImages"][0]["image"], pinned);
+    let deployment = &version["spec"]["install"]["spec"]["deployments"][0]["spec"];
+    assert_eq!(deployment["template"]["spec"]["containers"][0]["image"], pinned);
+}
+
+/// The rules that a set of objects gives the operator, by namespace; `""` is the whole cluster.
+fn permissions(objects: &[Object]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for binding in objects.iter().filter(|object| object.kind().ends_with("RoleBinding")) {
+        let is_ours = binding.0["subjects"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|subject| subject["name"] == "vdo");
+        let (kind, name) = (&binding.0["roleRef"]["kind"], &binding.0["roleRef"]["name"]);
+        let role = objects.iter().find(|object| {
+            object.kind() == kind
+                && object.name() == name
+                && (kind == "ClusterRole" || object.namespace() == binding.namespace())
+        });
+        let rules = role.unwrap().0["rules"].as_array().unwrap().iter().map(Value::to_string);
+        if is_ours {
+            found.entry(binding.namespace().to_owned()).or_default().extend(rules);
+        }
+    }
+    found
+}
+
+/// The objects that OLM creates from a ClusterServiceVersion, for an OperatorGroup of the operator's own namespace.
+fn created_by_olm(version: &Value) -> Vec<Object> {
+    let namespace = api::NAMESPACE;
+    let install = &version["spec"]["install"]["spec"];
+    let mut objects = Vec::new();
+    for (list, prefix) in [("clusterPermissions", "Cluster"), ("permissions", "")] {
+        for (number, permission) in install[list].as_array().unwrap().iter().enumerate() {
+            let account = &permission["serviceAccountName"];
+            let mut metadata = json!({"name": format!("{VERSION}-{number}")});
+            if prefix.is_empty() {
+                metadata["namespace"] = json!(namespace);
+            }
+            let group = "rbac.authorization.k8s.io";
+            objects.push(json!({
+                "apiVersion": "v1", "kind": "ServiceAccount",
+                "metadata": {"name": account, "namespace": namespace},
+            }));
+            objects.push(json!({
+                "apiVersion": format!("{group}/v1"), "kind": format!("{prefix}Role"),
+                "metadata": metadata, "rules": permission["rules"],
+            }));
+            objects.push(json!({
+                "apiVersion": format!("{group}/v1"), "kind": format!("{prefix}RoleBinding"), "metadata": metadata,
+                "roleRef": {"apiGroup": group, "kind": format!("{prefix}Role"), "name": metadata["name"]},
+                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+            }));
+        }
+    }
+    for deployment in install["deployments"].as_array().unwrap() {
+        let mut spec = deployment["spec"].clone();
+        spec["template"]["metadata"]["annotations"]["olm.targetNamespaces"] = json!(namespace);
+        let condition = json!({"name": "OPERATOR_CONDITION_NAME", "value": VERSION});
+        let variables = spec.pointer_mut("/template/spec/containers/0/env").unwrap();
+        variables.as_array_mut().unwrap().push(condition);
+        objects.push(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "spec": spec,
+            "metadata": {"name": deployment["name"], "namespace": namespace, "labels": deployment["label"]},
+        }));
+    }
+    objects.into_iter().map(Object).collect()
+}
+
+#[test]
+fn with_the_prerequisites_the_operator_has_exactly_the_permissions_of_the_install_manifest() {
+    let workdir = checkout();
+    let before = documents(&workdir.path().join("deploy/olm/prerequisites.yaml"));
+    let mut objects: Vec<Object> = before.into_iter().map(Object).collect();
+    objects.extend(created_by_olm(&version(&workdir)));
+    assert_eq!(permissions(&objects), permissions(&install::objects()));
+}
+
+async fn apply(plane: &ControlPlane, object: &Object) {
+    let (group, version) =
+        object.0["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
+    let gvk = GroupVersionKind::gvk(group, version, object.kind());
+    let (resource, _) = kube::discovery::pinned_kind(&plane.client(), &gvk).await.unwrap();
+    let client = plane.client();
+    let api = match object.namespace() {
+        "" => Api::<DynamicObject>::all_with(client, &resource),
+        namespace => Api::<DynamicObject>::namespaced_with(client, namespace, &resource),
+    };
+    let by = PatchParams::apply("olm").force();
+    api.patch(object.name(), &by, &Patch::Apply(&object.0)).await.unwrap();
+}
+
+// Simulated kubelets of this process make the pods ready.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_operator_is_installed_as_olm_installs_it() {
+    let plane = ControlPlane::builder().with_controllers().start().await;
+    let nodes = Nodes::start(&plane).await;
+    for name in ["node-1", "node-2"] {
+        nodes.add(Node::named(name)).await;
+    }
+    let workdir = checkout();
+    for object in documents(&workdir.path().join("deploy/olm/prerequisites.yaml")) {
+        apply(&plane, &Object(object)).await;
+    }
+    let manifests = workdir.path().join("deploy/olm/bundle/manifests");
+    for file in fs::read_dir(manifests).unwrap() {
+        let object = documents(&file.unwrap().path()).remove(0);
+        if object["kind"] != "ClusterServiceVersion" {
+            apply(&plane, &Object(object)).await;
+        }
+    }
+    for object in created_by_olm(&version(&workdir)) {
+        apply(&plane, &object).await;
+    }
+    let deployments = Api::<Deployment>::namespaced(plane.client(), api::NAMESPACE);
+    eventually("the operator's pods are ready", 60, async || {
+        let status = deployments.get("vdo").await.unwrap().status.unwrap_or_default();
+        if status.ready_replicas == Some(2) { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+
+    // The API server lets the account do what the install manifest lets it do, and no more.
+    let reviews = Api::<SubjectAccessReview>::all(plane.client());
+    let cases = [
+        ("", "nodes", "list", "", "", true),
+        ("", "secrets", "list", "default", "", false),
+        ("", "secrets", "get", "default", "registry", false),
+        ("apps", "deployments", "patch", "vmware-system-csi", "vsphere-csi-controller", true),
+        ("apps", "deployments", "patch", "default", "vsphere-csi-controller", false),
+        ("vdo.vmware.com", "vdoconfigs", "list", api::NAMESPACE, "", true),
+        ("rbac.authorization.k8s.io", "clusterroles", "escalate", "", "", false),
+    ];
+    for (group, resource, verb, namespace, name, expected) in cases {
+        let review = json!({"metadata": {}, "spec": {
+            "user": format!("system:serviceaccount:{}:vdo", api::NAMESPACE),
+            "resourceAttributes": {
+                "group": group, "resource": resource, "verb": verb, "namespace": namespace, "name": name,
+            },
+        }});
+        let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
+        let answer = reviews.create(&PostParams::default(), &review).await.unwrap();
+        assert_eq!(
+            answer.status.unwrap().allowed,
+            expected,
+            "{verb} {resource} {name} in {namespace:?}"
+        );
+    }
+    // The examples that OpenShift's console offers are valid.
+    let version = version(&workdir);
+    let examples = version["metadata"]["annotations"]["alm-examples"].as_str().unwrap();
+    for example in serde_json::from_str::<Vec<Value>>(examples).unwrap() {
+        apply(&plane, &Object(example)).await;
+    }
+}

@@ -1,0 +1,281 @@
+//! `scripts/release` with programs that the tests have built already: another build takes minutes. The layouts of the
+//! images are made up; the tests of the images build real ones.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use testkit::Workdir;
+
+use crate::{documents, run, shown};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The folder of the programs that cargo built for the tests.
+fn built() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.parent().and_then(Path::parent).unwrap().to_owned()
+}
+
+/// Programs and images as a build for the architectures leaves them.
+fn prebuilt(workdir: &Workdir) -> PathBuf {
+    let folder = workdir.path().join("prebuilt");
+    for architecture in ["amd64", "arm64"] {
+        let programs = folder.join(format!("linux-{architecture}"));
+        fs::create_dir_all(&programs).unwrap();
+        for program in ["vdoctl", "kubectl-vdo"] {
+            let from = built().join(program);
+            assert!(from.exists(), "{} is missing: build the workspace's programs", from.display());
+            run(Command::new("strip").arg("-o").arg(programs.join(program)).arg(from));
+        }
+    }
+    for name in ["vdo", "vdo-cloud-controller", "vdo-csi"] {
+        let layout = folder.join("images").join(name);
+        fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
+        let digest = oci::Digest::from_bytes(name.as_bytes());
+        fs::write(layout.join("blobs/sha256").join(digest.hex()), name).unwrap();
+        fs::write(
+            layout.join("index.json"),
+            format!(r#"{{"manifests": [{{"digest": "{digest}"}}]}}"#),
+        )
+        .unwrap();
+        fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
+    }
+    folder
+}
+
+fn release(prebuilt: &Path, key: &Path, version: &str, out: &Path) -> Output {
+    let mut command = Command::new("scripts/release");
+    command.current_dir(testkit::repository()).arg(version).arg(out);
+    command.env("KEY", key).env("PREBUILT", prebuilt).env("TOOLS", built()).env("PROFILE", "dev");
+    // A commit between two runs must not count as a difference.
+    command.env("SOURCE_DATE_EPOCH", "1800000000").env("COMMIT", "0".repeat(40));
+    command.env("ALLOW_CHANGES", "yes").env("CARGO_NET_OFFLINE", "true");
+    command.output().unwrap()
+}
+
+/// The checks of the page about releases.
+fn verify(folder: &Path) -> Output {
+    let script = "openssl pkeyutl -verify -pubin -inkey vdo.pub -rawin -in SHA256SUMS -sigfile SHA256SUMS.sig &&
+        sha256sum --check --quiet --strict SHA256SUMS";
+    Command::new("sh").args(["-c", script]).current_dir(folder).output().unwrap()
+}
+
+#[test]
+fn a_release_is_complete_signed_reproducible_and_every_change_is_noticed() {
+    let workdir = Workdir::new("release").unwrap();
+    let (prebuilt, key) = (prebuilt(&workdir), workdir.path().join("key.pem"));
+    let refused = release(&prebuilt, &key, VERSION, &workdir.path().join("none"));
+    assert!(shown(&refused).contains("KEY names no private key"), "{}", shown(&refused));
+    run(Command::new("openssl").args(["genpkey", "-algorithm", "ed25519", "-out"]).arg(&key));
+    let refused = release(&prebuilt, &key, "99.0.0", &workdir.path().join("none"));
+    assert!(shown(&refused).contains("VERSION is 99.0.0"), "{}", shown(&refused));
+
+    let [first, second] = ["first", "second"].map(|name| workdir.path().join(name));
+    for folder in [&first, &second] {
+        let output = release(&prebuilt, &key, VERSION, folder);
+        assert!(output.status.success(), "{}", shown(&output));
+    }
+    let sums = fs::read_to_string(first.join("SHA256SUMS")).unwrap();
+    assert_eq!(
+        sums,
+        fs::read_to_string(second.join("SHA256SUMS")).unwrap(),
+        "the same bytes twice"
+    );
+    assert_eq!(
+        fs::read(first.join("SHA256SUMS.sig")).unwrap(),
+        fs::read(second.join("SHA256SUMS.sig")).unwrap()
+    );
+    let listed: BTreeSet<&str> =
+        sums.lines().map(|line| line.split_once("  ").unwrap().1).collect();
+    for wanted in [
+        "vdoctl-V-linux-amd64.tar.gz",
+        "vdoctl-V-linux-arm64.tar.gz",
+        "kubectl-vdo-V-linux-amd64.tar.gz",
+        "vdo-V.oci.tar",
+        "vdo-cloud-controller-V.oci.tar",
+        "vdo-csi-V.oci.tar",
+        "vdo-chart-V.tgz",
+        "vdo-olm-V.tar.gz",
+        "vdo-krew.yaml",
+        "install.yaml",
+        "catalog.yaml",
+        "catalog.bundle.json",
+        "vdoctl-V-linux-amd64.cdx.json",
+        "vdo-csi-V-linux-arm64.cdx.json",
+        "provenance.json",
+        "RELEASE_NOTES.md",
+    ] {
+        let wanted = wanted.replace('V', VERSION);
+        assert!(listed.contains(wanted.as_str()), "{wanted} is missing: {listed:?}");
+    }
+    let verified = verify(&first);
+    assert!(verified.status.success(), "{}", shown(&verified));
+
+    plugin_is_found(&workdir, &first);
+    bills_list_every_crate(&first);
+    documents_name_the_files(&first, &sums);
+    catalog_is_trusted(&first);
+
+    // Somebody changes a file; somebody changes a file and its checksum; somebody signs with another key.
+    let install = second.join("install.yaml");
+    let text = fs::read_to_string(&install).unwrap();
+    fs::write(&install, text.replace("runAsNonRoot: true", "runAsNonRoot: false")).unwrap();
+    assert!(!verify(&second).status.success());
+    run(Command::new("sh").current_dir(&second).args(["-c", "find . -type f ! -name 'SHA256SUMS*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum > SHA256SUMS"]));
+    let refused = shown(&verify(&second));
+    assert!(refused.contains("Signature Verification Failure"), "{refused}");
+    let other = workdir.path().join("other.pem");
+    run(Command::new("openssl").args(["genpkey", "-algorithm", "ed25519", "-out"]).arg(&other));
+    run(Command::new("openssl")
+        .current_dir(&second)
+        .args([
+            "pkeyutl",
+            "-sign",
+            "-rawin",
+            "-in",
+            "SHA256SUMS",
+            "-out",
+            "SHA256SUMS.sig",
+            "-inkey",
+        ])
+        .arg(&other));
+    assert!(!verify(&second).status.success());
+}
+
+/// krew itself cannot be had here: the fields and the checksum are checked, the archive is unpacked as krew does it,
+/// and kubectl finds the plugin.
+fn plugin_is_found(workdir: &Workdir, release: &Path) {
+    let manifest = &documents(&release.join("vdo-krew.yaml"))[0];
+    assert_eq!(manifest["apiVersion"], "krew.googlecontainertools.github.com/v1alpha2");
+    assert_eq!(manifest["kind"], "Plugin");
+    let spec = &manifest["spec"];
+    assert_eq!(spec["version"], format!("v{VERSION}"));
+    let short = spec["shortDescription"].as_str().unwrap();
+    assert!(short.len() <= 50 && !short.ends_with('.'), "{short}");
+    let platforms = spec["platforms"].as_array().unwrap();
+    assert_eq!(platforms.len(), 2);
+    let store = workdir.path().join("plugins");
+    fs::create_dir(&store).unwrap();
+    for platform in platforms {
+        let labels = &platform["selector"]["matchLabels"];
+        assert_eq!(labels["os"], "linux");
+        let name = platform["uri"].as_str().unwrap().rsplit('/').next().unwrap();
+        let archive = release.join(name);
+        let sum = oci::Digest::from_bytes(&fs::read(&archive).unwrap());
+        assert_eq!(platform["sha256"], sum.hex(), "{name}");
+        // krew unpacks folders and regular files only.
+        let listed = run(Command::new("tar").args(["-tvzf"]).arg(&archive));
+        assert!(listed.lines().all(|line| line.starts_with('-')), "{listed}");
+        for file in platform["files"].as_array().unwrap() {
+            let from = file["from"].as_str().unwrap();
+            assert!(
+                listed.lines().any(|line| line.ends_with(&format!(" {from}"))),
+                "{from}: {listed}"
+            );
+        }
+        assert_eq!(platform["bin"], "kubectl-vdo");
+        if labels["arch"] == if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" } {
+            run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&store));
+        }
+    }
+    let kubectl = |arguments: &[&str]| {
+        let path = format!("{}:/usr/bin:/bin", store.display());
+        run(Command::new(testkit::peer("kubectl")).args(arguments).env("PATH", path))
+    };
+    assert!(kubectl(&["plugin", "list"]).contains("kubectl-vdo"));
+    assert!(kubectl(&["vdo", "version", "--client"]).contains(VERSION));
+}
+
+/// Compares with what cargo's own list says.
+fn bills_list_every_crate(release: &Path) {
+    let target = "x86_64-unknown-linux-musl";
+    for (artefact, package) in [("vdoctl", "vdoctl"), ("vdo", "operator"), ("vdo-csi", "csi")] {
+        let bill =
+            fs::read(release.join(format!("{artefact}-{VERSION}-linux-amd64.cdx.json"))).unwrap();
+        let bill: Value = serde_json::from_slice(&bill).unwrap();
+        assert_eq!(bill["bomFormat"], "CycloneDX");
+        assert_eq!(bill["metadata"]["component"]["name"], package);
+        let components = bill["components"].as_array().unwrap();
+        let found: BTreeSet<String> = components
+            .iter()
+            .map(|one| {
+                format!("{} v{}", one["name"].as_str().unwrap(), one["version"].as_str().unwrap())
+            })
+            .collect();
+        let mut tree = Command::new(env!("CARGO"));
+        tree.current_dir(testkit::repository()).args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--prefix",
+            "none",
+        ]);
+        let tree = run(tree.args([
+            "--edges",
+            // Macros run on the computer that compiles, so they are no part of the program.
+            "normal,no-proc-macro",
+            "--package",
+            package,
+            "--target",
+            target,
+            "--format",
+            "{p}",
+        ]));
+        let listed = tree.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "));
+        let listed: BTreeSet<String> =
+            listed.filter(|one| *one != format!("{package} v{VERSION}")).collect();
+        let missing: Vec<&String> = listed.difference(&found).collect();
+        assert!(
+            missing.is_empty() && listed.len() > 50,
+            "{artefact} lacks {missing:?} of {}",
+            listed.len()
+        );
+        for component in components {
+            // Only the crates of this project have no checksum.
+            let is_known = !component["hashes"].is_null() || component["version"] == VERSION;
+            assert!(is_known, "{component}");
+            assert!(component["licenses"][0]["expression"].is_string(), "{component}");
+        }
+    }
+}
+
+fn documents_name_the_files(release: &Path, sums: &str) {
+    let provenance = fs::read(release.join("provenance.json")).unwrap();
+    let provenance: Value = serde_json::from_slice(&provenance).unwrap();
+    let subjects = provenance["subject"].as_array().unwrap();
+    assert_eq!(subjects.len() + 1, sums.lines().count(), "every file but the statement itself");
+    for subject in subjects {
+        let line = format!(
+            "{}  {}",
+            subject["digest"]["sha256"].as_str().unwrap(),
+            subject["name"].as_str().unwrap()
+        );
+        assert!(sums.lines().any(|known| known == line), "{line}");
+    }
+    let notes = fs::read_to_string(release.join("RELEASE_NOTES.md")).unwrap();
+    assert!(notes.contains("### For cluster admins") && !notes.contains("\n## "), "{notes}");
+    // The OLM bundle names the operator's image by the digest of the release.
+    let digest = oci::Digest::from_bytes(b"vdo").to_string();
+    let archive = release.join(format!("vdo-olm-{VERSION}.tar.gz"));
+    let path = "olm/bundle/manifests/vdo.clusterserviceversion.yaml";
+    let text = run(Command::new("tar").arg("-xzOf").arg(archive).arg(path));
+    assert!(text.contains(&format!("ghcr.io/vmware-tanzu/vdo:{VERSION}@{digest}")), "{path}");
+}
+
+fn catalog_is_trusted(release: &Path) {
+    let key = fs::read_to_string(release.join("vdo.pub")).unwrap();
+    let vdoctl = || {
+        let mut command = Command::new(built().join("vdoctl"));
+        command.current_dir(release).args(["catalog", "verify", "catalog.bundle.json", "--key"]);
+        command
+    };
+    run(vdoctl().arg(&key));
+    let other = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let refused = vdoctl().arg(other).output().unwrap();
+    assert!(!refused.status.success(), "{}", shown(&refused));
+}
