@@ -13,15 +13,17 @@
 //! - A Kubernetes or vSphere version newer than the catalog knows counts as the newest known version, with a
 //!   notice. New platform versions appear before new catalogs do.
 //! - When nothing fits, or no vCenter is known, the installed release stays.
-//! - A known fault that applies here excludes a release, and the reason names the remedy.
+//! - A known fault that applies here excludes a release, and the reason names the remedy. A fault that depends
+//!   on the versions of unknown ESXi hosts is a notice.
 //! - A release from a signed catalog is installed only if all its images have a digest.
+//! - The policy `stable` chooses only proven releases: of the channel `stable`, with a digest for every image.
 
 use std::cmp::Ordering;
 
 use semver::Version;
 
 use crate::{
-    environment::Environment,
+    environment::{Applies, Environment},
     image::Rewrite,
     manifest::images_to_mirror,
     model::{Catalog, Channel, Driver, Implementation, Release, Severity, Support, Vcenter},
@@ -34,7 +36,8 @@ use crate::{
 pub enum Policy {
     /// The newest release that fits.
     Latest,
-    /// The newest release of the channel `stable`; a release of `latest` only if no stable one fits.
+    /// The newest proven release: of the channel `stable`, with a digest for every image. If the catalog has no
+    /// proven release of the implementation at all, the newest one.
     Stable,
     Pinned {
         version: Version,
@@ -171,11 +174,16 @@ fn assess<'a>(
     for vcenter in &environment.vcenters {
         assess_vcenter(known, vcenter, release, &mut notices)?;
     }
-    for fault in release.known_bad.iter().filter(|fault| environment.meets(&fault.when)) {
+    for fault in &release.known_bad {
         let (id, reason, remedy) = (fault.id.clone(), fault.reason.clone(), fault.remedy.clone());
-        match fault.severity {
-            Severity::Refuse => return Err(Reason::KnownBad { id, reason, remedy }),
-            Severity::Warn => notices.push(Notice::KnownBad { id, reason, remedy }),
+        match (environment.applies(&fault.when), fault.severity) {
+            (Applies::No, _) => {}
+            (Applies::Yes, Severity::Refuse) => {
+                return Err(Reason::KnownBad { id, reason, remedy });
+            }
+            (Applies::Unknown, Severity::Refuse) | (_, Severity::Warn) => {
+                notices.push(Notice::KnownBad { id, reason, remedy });
+            }
         }
     }
     can_be_pulled(catalog, &environment.rewrite, release)?;
@@ -223,6 +231,16 @@ pub fn is_covered(catalog: &Catalog, release: &Release) -> Result<(), Reason> {
         return Err(Reason::ImagesNotPinned { images });
     }
     Ok(())
+}
+
+/// Whether the policy `stable` accepts a release.
+fn is_proven(release: &Release) -> bool {
+    let pinned = || images_to_mirror(release).iter().all(|image| image.digest.is_some());
+    release.channel == Channel::Stable && release.manifest.urls.is_empty() && pinned()
+}
+
+fn has_proven(catalog: &Catalog, driver: Driver, implementation: Implementation) -> bool {
+    catalog.releases_of(driver, implementation).any(is_proven)
 }
 
 /// Checks the release's Kubernetes range. `Ok(false)` means that the release only tolerates this minor.
@@ -294,7 +312,12 @@ fn decide(
         None => Some(Action::Install(to.version.clone())),
         Some(from) if *from == to.version => Some(Action::Keep(from.clone())),
         Some(from) => {
-            let may_stop = |at: &Release| fits.iter().any(|fit| fit.release.version == at.version);
+            let strict = request.policy == Policy::Stable
+                && has_proven(catalog, driver, request.implementation);
+            let may_stop = |at: &Release| {
+                fits.iter().any(|fit| fit.release.version == at.version)
+                    && (!strict || is_proven(at))
+            };
             path::find(catalog, environment, (driver, request.implementation), from, to, &may_stop)
                 .map(Action::Change)
         }
@@ -305,21 +328,33 @@ fn decide(
     let ahead = |fit: &&Fit<'_>| {
         request.installed.as_ref().is_none_or(|installed| fit.release.version >= *installed)
     };
-    let stable = |fit: &&Fit<'_>| fit.release.channel == Channel::Stable;
-    let newest = || fits.iter().filter(ahead).find_map(|fit| action_for(fit.release));
-    let listed = |version| catalog.find(driver, request.implementation, version).is_some();
+    let ahead: Vec<&Fit<'_>> = fits.iter().filter(ahead).collect();
+    let newest = |acceptable: &dyn Fn(&Release) -> bool| {
+        let mut fits = ahead.iter().filter(|fit| acceptable(fit.release));
+        fits.find_map(|fit| action_for(fit.release))
+    };
     let best = match request.policy {
+        Policy::Stable if has_proven(catalog, driver, request.implementation) => {
+            let none = !ahead.iter().any(|fit| is_proven(fit.release));
+            if let Some(unproven) = ahead.first().filter(|_| none) {
+                let newest = unproven.release.version.clone();
+                let waits = Standstill::NothingProven { newest };
+                return (stay, request.installed.is_none().then_some(waits));
+            }
+            newest(&is_proven)
+        }
+        // Without proven releases the policy can only prefer: this project's own drivers, a matrix of the Go VDO.
         Policy::Stable => {
-            let best_stable =
-                fits.iter().filter(ahead).filter(stable).find_map(|fit| action_for(fit.release));
+            let best_stable = newest(&|release| release.channel == Channel::Stable);
             // An installed release that the catalog does not list is no reason to move to a `latest` one.
+            let listed = |version| catalog.find(driver, request.implementation, version).is_some();
             if best_stable.is_none() && request.installed.as_ref().is_some_and(|runs| !listed(runs))
             {
                 return (stay, None);
             }
-            best_stable.or_else(newest)
+            best_stable.or_else(|| newest(&|_| true))
         }
-        _ => newest(),
+        _ => newest(&|_| true),
     };
     match (best, &request.installed) {
         (None, Some(installed)) if fits.iter().any(|fit| fit.release.version > *installed) => {
@@ -439,7 +474,7 @@ fn not_chosen(request: &Request, action: &Action, fits: &[Fit<'_>]) -> Vec<(Vers
             }
             _ if version > chosen
                 && request.policy == Policy::Stable
-                && fit.release.channel != Channel::Stable =>
+                && !is_proven(fit.release) =>
             {
                 Reason::NotStable { chosen: chosen.clone() }
             }

@@ -6,7 +6,7 @@ use jiff::civil::Date;
 
 use crate::{
     image::Rewrite,
-    model::{Condition, Vcenter},
+    model::{Condition, KnownBad, Release, Vcenter},
     version::KubernetesVersion,
 };
 
@@ -27,12 +27,34 @@ pub struct Environment {
     pub today: Option<Date>,
 }
 
+/// Whether a condition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Applies {
+    No,
+    /// It depends on the versions of ESXi hosts, which are unknown.
+    Unknown,
+    Yes,
+}
+
 impl Environment {
-    /// True if the condition holds here. A condition on vSphere holds if at least one vCenter meets it.
+    /// The known faults of a release that occur here.
+    pub fn known_faults<'a>(&self, release: &'a Release) -> Vec<&'a KnownBad> {
+        let all = release.known_bad.iter();
+        all.filter(|fault| self.meets(&fault.when)).collect()
+    }
+
+    /// True if the condition holds here.
     pub(crate) fn meets(&self, condition: &Condition) -> bool {
+        self.applies(condition) == Applies::Yes
+    }
+
+    /// Whether the condition holds here. A condition on vSphere holds if at least one vCenter, with its
+    /// hosts, meets all of it.
+    pub(crate) fn applies(&self, condition: &Condition) -> Applies {
         let Condition {
             vsphere_min,
             vsphere_max,
+            hosts_max,
             kubernetes_min,
             kubernetes_max,
             distributions,
@@ -41,18 +63,29 @@ impl Environment {
             several_vcenters,
         } = condition;
         let minor = self.kubernetes.as_minor();
-        let vsphere = vsphere_min.is_none() && vsphere_max.is_none()
-            || self.vcenters.iter().any(|vcenter| {
-                vsphere_min.is_none_or(|min| min.compare(vcenter.version) != Ordering::Less)
-                    && vsphere_max
-                        .is_none_or(|max| max.compare(vcenter.version) != Ordering::Greater)
-            });
-        vsphere
-            && kubernetes_min.is_none_or(|min| minor >= min)
-            && kubernetes_max.is_none_or(|max| minor <= max)
-            && (distributions.is_empty() || distributions.contains(&self.distribution))
-            && windows.is_none_or(|windows| windows == self.windows_nodes)
-            && topology.is_none_or(|topology| topology == self.topology)
-            && several_vcenters.is_none_or(|several| several == (self.vcenters.len() > 1))
+        let elsewhere = kubernetes_min.is_some_and(|min| minor < min)
+            || kubernetes_max.is_some_and(|max| minor > max)
+            || !distributions.is_empty() && !distributions.contains(&self.distribution)
+            || windows.is_some_and(|windows| windows != self.windows_nodes)
+            || topology.is_some_and(|topology| topology != self.topology)
+            || several_vcenters.is_some_and(|several| several != (self.vcenters.len() > 1));
+        if elsewhere {
+            return Applies::No;
+        }
+        if vsphere_min.is_none() && vsphere_max.is_none() && hosts_max.is_none() {
+            return Applies::Yes;
+        }
+        let vcenter = |vcenter: &Vcenter| {
+            let outside = vsphere_min
+                .is_some_and(|min| min.compare(vcenter.version) == Ordering::Less)
+                || vsphere_max.is_some_and(|max| max.compare(vcenter.version) == Ordering::Greater);
+            match (hosts_max, vcenter.oldest_host) {
+                _ if outside => Applies::No,
+                (Some(_), None) => Applies::Unknown,
+                (Some(max), Some(host)) if max.compare(host) == Ordering::Greater => Applies::No,
+                (None, _) | (Some(_), Some(_)) => Applies::Yes,
+            }
+        };
+        self.vcenters.iter().map(vcenter).max().unwrap_or(Applies::No)
     }
 }

@@ -145,6 +145,7 @@ pub struct VsphereRange {
 }
 
 /// When a known fault or a step applies. All fields that are set must hold; without fields it always applies.
+/// An operator that does not know a field ignores it, so the condition holds there more often.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
@@ -152,6 +153,9 @@ pub struct Condition {
     pub vsphere_min: Option<VsphereBound>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vsphere_max: Option<VsphereBound>,
+    /// A host of the same vCenter is not newer than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts_max: Option<VsphereBound>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes_min: Option<KubernetesMinor>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -188,6 +192,9 @@ pub struct KnownBad {
     pub reason: String,
     /// The admin's way out, in one sentence.
     pub remedy: String,
+    /// Where the fault is reported or fixed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
 }
 
 /// A task or a check for an upgrade onto a release.
@@ -394,6 +401,6 @@ pub struct Vcenter {
     pub name: String,
     /// The version that it reports.
     pub version: VsphereVersion,
-    /// The oldest ESXi host that runs a node, if hosts were checked.
+    /// The oldest ESXi host in the clusters that run nodes. `None` if the versions are unknown.
     pub oldest_host: Option<VsphereVersion>,
 }

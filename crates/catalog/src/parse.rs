@@ -25,6 +25,9 @@ use crate::{
 /// major is incompatible.
 pub const SCHEMA_MAJOR: u64 = 1;
 
+/// The schema minor whose names are all known here.
+pub(crate) const SCHEMA_MINOR: u64 = 1;
+
 /// The embedded catalog is a hundred times smaller.
 pub const MAX_BYTES: usize = 4 << 20;
 

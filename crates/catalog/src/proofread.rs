@@ -21,7 +21,7 @@ use serde_json::{Error, Map, Value, map};
 use crate::{
     matrix,
     model::{Catalog, Driver, Release},
-    parse::{ExpandedRelease, LINE_FIELDS, Lines, SCHEMA_MAJOR, expand},
+    parse::{ExpandedRelease, LINE_FIELDS, Lines, SCHEMA_MAJOR, SCHEMA_MINOR, expand},
 };
 
 /// A part of a catalog that `read` ignores or refuses.
@@ -39,9 +39,6 @@ pub struct Mistake {
 }
 
 const CATALOG: &str = "a catalog";
-
-/// The schema minor whose names are all known here.
-const SCHEMA_MINOR: u64 = 0;
 
 /// Returns the mistakes of a catalog in document order. A compatibility matrix of the Go VDO has none. In a
 /// catalog with a newer schema, unknown names are no mistakes.

@@ -182,6 +182,9 @@ pub enum Command {
         /// The vCenters' versions.
         #[arg(long, required = true)]
         vsphere: Vec<VsphereVersion>,
+        /// The version of the oldest ESXi host.
+        #[arg(long, value_name = "VERSION")]
+        hosts: Option<VsphereVersion>,
         /// The installed version.
         #[arg(long)]
         installed: Option<Version>,
@@ -320,13 +323,22 @@ pub fn run(command: Command) -> Result<String, Whatever> {
             }
             Ok(output)
         }
-        Command::Explain { catalog, driver, implementation, kubernetes, vsphere, installed } => {
+        Command::Explain {
+            catalog,
+            driver,
+            implementation,
+            kubernetes,
+            vsphere,
+            hosts,
+            installed,
+        } => {
             let request = Request {
                 implementation: implementation.into(),
                 policy: Policy::Latest,
                 installed,
             };
-            Ok(explain(&open(&catalog)?, driver.into(), kubernetes, &vsphere, &request))
+            let catalog = open(&catalog)?;
+            Ok(explain(&catalog, driver.into(), kubernetes, &vsphere, hosts, &request))
         }
         Command::Render {
             catalog,
@@ -519,13 +531,14 @@ fn explain(
     driver: Driver,
     kubernetes: KubernetesVersion,
     vsphere: &[VsphereVersion],
+    hosts: Option<VsphereVersion>,
     request: &Request,
 ) -> String {
     let mut output = String::new();
     let vcenter = |(n, version): (usize, &VsphereVersion)| Vcenter {
         name: format!("vCenter {}", n + 1),
         version: *version,
-        oldest_host: None,
+        oldest_host: hosts,
     };
     let environment = Environment {
         kubernetes,

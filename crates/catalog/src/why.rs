@@ -148,7 +148,7 @@ impl fmt::Display for Reason {
             ),
             Self::NotTheNewest { chosen } => write!(f, "It fits; {chosen} is newer and fits too."),
             Self::NotStable { chosen } => {
-                write!(f, "It fits, but it is too new for the policy, which prefers {chosen}.")
+                write!(f, "It fits, but it is not proven yet; the policy prefers {chosen}.")
             }
             Self::NotTheSameMinor { chosen } => {
                 write!(f, "It tolerates this Kubernetes minor; {chosen} supports it.")
@@ -165,6 +165,10 @@ impl fmt::Display for Reason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standstill {
     NothingFits,
+    /// Releases fit, but none of them is proven, as the policy `stable` demands.
+    NothingProven {
+        newest: Version,
+    },
     /// Releases fit, but the installed one cannot be upgraded to any of them.
     NoWayForward {
         installed: Version,
@@ -188,6 +192,10 @@ impl fmt::Display for Standstill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingFits => write!(f, "No release in the catalog fits this cluster."),
+            Self::NothingProven { newest } => write!(
+                f,
+                "{newest} fits, but the policy Stable waits for a release that is proven; to install it anyway, set spec.upgrades.policy: Latest or its version."
+            ),
             Self::NoWayForward { installed } => {
                 write!(f, "{installed} cannot be upgraded to any release that fits this cluster.")
             }
@@ -287,7 +295,7 @@ impl fmt::Display for Notice {
             ),
             Self::OneMinorBehind { supports, cluster } => write!(
                 f,
-                "The release supports Kubernetes {supports} and tolerates {cluster}, which this cluster runs; no better release is available."
+                "The release supports Kubernetes {supports} and tolerates {cluster}, which this cluster runs; no better release fits the policy."
             ),
             Self::VsphereUnknown { name, version, newest } => write!(
                 f,

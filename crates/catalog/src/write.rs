@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     model::{Catalog, Driver},
-    parse::SCHEMA_MAJOR,
+    parse::{SCHEMA_MAJOR, SCHEMA_MINOR},
 };
 
 /// Writes a catalog as JSON (which is also YAML). Every release is a line of its own with all its fields,
@@ -15,7 +15,7 @@ pub fn write(catalog: &Catalog) -> String {
         own.map(|release| json!({ "line": release.version, "releases": [release] })).collect()
     };
     let mut document = json!({
-        "schema": format!("{SCHEMA_MAJOR}.0"),
+        "schema": format!("{SCHEMA_MAJOR}.{SCHEMA_MINOR}"),
         "serial": catalog.serial,
         "issued": catalog.issued,
         "newestVsphere": catalog.newest_vsphere,

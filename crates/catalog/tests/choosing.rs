@@ -116,7 +116,7 @@ fn every_release_not_chosen_has_a_reason_in_one_sentence() {
     assert_eq!(show(&decision.action), "change 3.6.3 > 3.7.3");
     assert_eq!(
         why(&decision, "3.8.0"),
-        "It fits, but it is too new for the policy, which prefers 3.7.3."
+        "It fits, but it is not proven yet; the policy prefers 3.7.3."
     );
     assert_eq!(why(&decision, "3.7.2"), "It fits; 3.7.3 is newer and fits too.");
     assert_eq!(
@@ -331,6 +331,29 @@ fn a_host_in_maintenance_causes_a_warning_only_with_zones() {
 }
 
 #[test]
+fn stable_waits_for_a_proven_release_and_names_the_way_out() {
+    let mut catalog = embedded().clone();
+    catalog.releases.retain(|release| release.version != Version::new(3, 7, 3));
+    for release in &mut catalog.releases {
+        release.kubernetes.tolerates = None;
+    }
+    let chosen = |policy, installed| {
+        let environment = environment("1.36", &["8.0U3"]);
+        choose(&catalog, &environment, Driver::Csi, &request(policy, installed))
+    };
+    let decision = chosen(Policy::Stable, None);
+    assert_eq!(decision.action, Action::Nothing, "3.8.0 is young and has no digests");
+    let standstill = decision.standstill.unwrap().to_string();
+    assert!(standstill.contains("3.8.0") && standstill.contains("policy: Latest"), "{standstill}");
+    for installed in ["3.6.3", "3.7.2", "3.8.0"] {
+        let decision = chosen(Policy::Stable, Some(installed));
+        assert_eq!(show(&decision.action), format!("keep {installed}"));
+        assert_eq!(decision.standstill, None);
+    }
+    assert_eq!(show(&chosen(Policy::Latest, None).action), "install 3.8.0");
+}
+
+#[test]
 fn releases_of_this_project_and_of_upstream_stay_separate() {
     let ours =
         Request { implementation: Implementation::Rust, policy: Policy::Latest, installed: None };
@@ -474,6 +497,11 @@ proptest! {
                 prop_assert!(at >= from, "{at} to {stop} is forbidden");
             }
             at = Some(stop.clone());
+            // Stable means proven.
+            if wanted.policy == Policy::Stable {
+                let pinned = release.images.values().all(|image| image.digest.is_some());
+                prop_assert!(release.channel == Channel::Stable && pinned, "{stop}");
+            }
         }
 
         // Manual never changes an installed release.

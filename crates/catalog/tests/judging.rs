@@ -139,8 +139,8 @@ fn hosts_in_maintenance_are_a_known_fault_of_every_release_before_the_fix() {
     assert_eq!(struck, ["3.3.0", "3.3.1", "3.4.0", "3.5.0", "3.6.0", "3.6.1", "3.7.0"]);
     let release =
         embedded().find(Driver::Csi, Implementation::Upstream, &Version::new(3, 4, 0)).unwrap();
-    let remedy = &release.known_bad.last().unwrap().remedy;
-    assert_eq!(remedy, "use 3.5.1, 3.6.2, 3.7.1 or newer");
+    let fault = release.known_bad.iter().find(|fault| fault.id == "maintenance-hosts").unwrap();
+    assert_eq!(fault.remedy, "use 3.5.1, 3.6.2, 3.7.1 or newer");
 }
 
 fn any_vsphere() -> impl Strategy<Value = VsphereVersion> {

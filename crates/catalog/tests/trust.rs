@@ -325,9 +325,11 @@ fn a_release_with_images_that_the_signature_does_not_cover_is_not_installed() {
                   registry.k8s.io/csi-vsphere/driver:v3.7.3 has no digest.";
     assert!(reasons.contains(reason), "{reasons}");
 
-    // Without a signature, the admin is responsible.
+    // Without a signature, the admin is responsible: the release is only not proven.
     assert!(store.offer(unpinned.as_bytes(), trust, now()).unwrap());
-    assert_eq!(chosen(&store.catalog()).0, newest);
+    let (_, reasons) = chosen(&store.catalog());
+    assert!(!reasons.contains("signature"), "{reasons}");
+    assert!(reasons.contains("3.7.3: It fits, but"), "{reasons}");
 }
 
 #[test]
@@ -349,7 +351,7 @@ fn a_catalog_of_a_future_schema_is_refused() {
     let key = key();
     let public = [key.public()];
     let sentence =
-        refused(&bundle(&text(2).replace("schema: \"1.0\"", "schema: \"2.0\""), key), &public);
+        refused(&bundle(&text(2).replace("schema: \"1.1\"", "schema: \"2.0\""), key), &public);
     assert!(
         sentence
             .contains("the catalog has schema 2.0; this operator reads 1.x. Upgrade the operator")

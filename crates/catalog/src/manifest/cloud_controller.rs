@@ -90,6 +90,9 @@ fn container(release: &Release, profile: &Profile) -> Result<Value, RenderError>
             cpi.node_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         arguments.push(format!("--node-labels={}", pairs.join(",")));
     }
+    if cpi.host_labels {
+        arguments.push("--host-labels".to_owned());
+    }
     let mut environment = vec![json!({
         "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } },
     })];

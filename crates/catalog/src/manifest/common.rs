@@ -10,7 +10,8 @@ pub(crate) const CSI_DRIVER: &str = "csi.vsphere.vmware.com";
 /// The DaemonSet of the cloud controller.
 pub(crate) const CPI_NAME: &str = "vsphere-cloud-controller-manager";
 /// The ServiceAccount of the cloud controller.
-pub(crate) const CPI_ACCOUNT: &str = "cloud-controller-manager";
+/// The service account of upstream's cloud controller.
+pub const CPI_ACCOUNT: &str = "cloud-controller-manager";
 /// The storage controller: Deployment, ServiceAccount, Service.
 pub(crate) const CSI_CONTROLLER: &str = "vsphere-csi-controller";
 /// The node driver: DaemonSet, ServiceAccount.

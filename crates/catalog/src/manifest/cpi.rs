@@ -29,6 +29,10 @@ const EARLY_TAINTS: [(&str, &str); 5] = [
     ("node-role.kubernetes.io/master", "NoSchedule"),
 ];
 
+/// The Role with which upstream's cloud controller lists the Secrets in the namespace of its credentials, and the
+/// name of its binding.
+pub const CPI_CREDENTIALS_ROLE: &str = "vsphere-cloud-controller-manager-credentials";
+
 pub(super) fn render(
     release: &Release,
     template: &CpiTemplate,
@@ -81,7 +85,7 @@ fn access(release: &Release, template: &CpiTemplate, profile: &Profile) -> Vec<V
     let mut objects = subject.cluster_role(name, name, &rules).to_vec();
     if template.namespaced_secrets {
         for place in &profile.cpi.secret_namespaces {
-            let name = "vsphere-cloud-controller-manager-credentials";
+            let name = CPI_CREDENTIALS_ROLE;
             objects.extend(subject.role(place, name, name, std::slice::from_ref(&read_secrets)));
         }
     }

@@ -43,6 +43,8 @@ use crate::{
     model::{Driver, Release},
 };
 
+pub use common::CPI_ACCOUNT;
+pub use cpi::CPI_CREDENTIALS_ROLE;
 pub use profile::Profile;
 pub use yaml::{YamlError, to_yaml};
 

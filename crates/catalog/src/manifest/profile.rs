@@ -134,6 +134,8 @@ pub struct CpiSettings {
     pub node_labels: BTreeMap<String, String>,
     /// Keep the Node objects of deleted VMs.
     pub keep_nodes: bool,
+    /// Label nodes with their ESXi host and cluster; only this project's cloud controller does.
+    pub host_labels: bool,
 }
 
 impl Default for CpiSettings {
@@ -146,6 +148,7 @@ impl Default for CpiSettings {
             port: 10258,
             node_labels: BTreeMap::new(),
             keep_nodes: false,
+            host_labels: false,
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn render(release: &Release, profile: &Profile) -> Result<Rendered, R
         namespace(driver_namespace, version, profile),
         crds::csi_node_topologies(),
         crds::volume_operation_requests(),
-        csi_driver(version),
+        csi_driver(profile, version),
     ];
     objects.extend(controller_access(profile, version));
     objects.extend(node_access(profile, version));
@@ -58,18 +58,26 @@ pub(super) fn render(release: &Release, profile: &Profile) -> Result<Rendered, R
     Ok(Rendered::new(objects, vec![config]))
 }
 
-fn csi_driver(version: &Version) -> Value {
+/// How often the kubelet asks again how many volumes fit on its node.
+const LIMIT_PERIOD_SECONDS: u32 = 300;
+
+fn csi_driver(profile: &Profile, version: &Version) -> Value {
+    // The controller publishes the free space of each StorageClass, and the scheduler reads it.
+    let mut spec = json!({
+        "attachRequired": true,
+        "podInfoOnMount": false,
+        "fsGroupPolicy": "File",
+        "storageCapacity": true,
+    });
+    // Older API servers do not know the field, and their kubelets ask only once.
+    if (profile.kubernetes.major, profile.kubernetes.minor) >= (1, 34) {
+        spec["nodeAllocatableUpdatePeriodSeconds"] = json!(LIMIT_PERIOD_SECONDS);
+    }
     json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIDriver",
         "metadata": metadata(CSI_DRIVER, "", version),
-        // The controller publishes the free space of each StorageClass, and the scheduler reads it.
-        "spec": {
-            "attachRequired": true,
-            "podInfoOnMount": false,
-            "fsGroupPolicy": "File",
-            "storageCapacity": true,
-        },
+        "spec": spec,
     })
 }
 
