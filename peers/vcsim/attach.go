@@ -12,8 +12,20 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// A VM has up to four SCSI controllers with fifteen disks each: of sixteen units one belongs to the controller.
-const controllersPerVM, unitsPerController, reservedUnit = 4, 16, 7
+// A VM has up to four SCSI controllers. One unit belongs to the controller, so fifteen disks fit on each, or 64 on a
+// host of release 8.0 or newer.
+const controllersPerVM, unitsPerController, manyUnits, reservedUnit = 4, 16, 65, 7
+
+func (s *Sim) units(vm *simulator.VirtualMachine) int32 {
+	if vm.Runtime.Host != nil {
+		if host, ok := s.reg().Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
+			if major, _, _ := strings.Cut(host.Config.Product.Version, "."); len(major) > 1 || major >= "8" {
+				return manyUnits
+			}
+		}
+	}
+	return unitsPerController
+}
 
 // attachedTo is the VM of a volume, nil if it is not attached. The devices decide: the VM can be destroyed, or a
 // reconfiguration can have removed the disk.
@@ -50,21 +62,21 @@ func volumeDisk(vm *simulator.VirtualMachine, id string) *types.VirtualDisk {
 	return nil
 }
 
-func (c *volumes) CnsAttachVolume(ctx *simulator.Context, req *cnstypes.CnsAttachVolume) soap.HasFault {
+func (c *volumes) CnsAttachVolume(_ *simulator.Context, req *cnstypes.CnsAttachVolume) soap.HasFault {
 	entity := cnsTaskEntity
 	if len(req.AttachSpecs) > 0 {
 		entity = req.AttachSpecs[0].Vm
 	}
-	task := c.batch(ctx, entity, "CnsAttachVolume", len(req.AttachSpecs), func(vctx *simulator.Context, i int) (out result) {
+	task := c.batch(entity, "CnsAttachVolume", len(req.AttachSpecs), func(i int) (out result) {
 		spec := req.AttachSpecs[i]
-		vm, ok := vctx.Map.Get(spec.Vm).(*simulator.VirtualMachine)
+		vm, ok := c.sim.reg().Get(spec.Vm).(*simulator.VirtualMachine)
 		if !ok {
 			return failed(spec.VolumeId, &types.ManagedObjectNotFound{Obj: spec.Vm})
 		}
-		vctx.Map.WithLock(vctx, vm, func() { out = c.attach(vm, spec) })
+		c.sim.locked(vm, func() { out = c.attach(vm, spec) })
 		attached := out.GetCnsVolumeOperationResult().Fault == nil
 		if out = c.tellAgent("attach", vm, out); attached && out.GetCnsVolumeOperationResult().Fault != nil {
-			vctx.Map.WithLock(vctx, vm, func() { c.detach(vm, spec.VolumeId) })
+			c.sim.locked(vm, func() { c.detach(vm, spec.VolumeId) })
 		}
 		c.sim.journal.touch(vm.Self)
 		return out
@@ -74,6 +86,8 @@ func (c *volumes) CnsAttachVolume(ctx *simulator.Context, req *cnstypes.CnsAttac
 
 // attach adds the volume's disk to a VM that the caller has locked.
 func (c *volumes) attach(vm *simulator.VirtualMachine, spec cnstypes.CnsVolumeAttachDetachSpec) result {
+	c.attaching.Lock()
+	defer c.attaching.Unlock()
 	id := spec.VolumeId
 	volume := c.find(id)
 	if volume == nil {
@@ -88,7 +102,7 @@ func (c *volumes) attach(vm *simulator.VirtualMachine, spec cnstypes.CnsVolumeAt
 	}) {
 		return failed(id, &cnstypes.CnsFault{Reason: "CNS: Failed to attach disk: the host of the VM has no access to the volume's datastore"})
 	}
-	controller, unit := freeUnit(vm)
+	controller, unit := c.sim.freeUnit(vm)
 	if controller == nil {
 		return failed(id, &cnstypes.CnsFault{Reason: "CNS: Failed to attach disk because missing SCSI controller",
 			MethodFault: types.MethodFault{FaultCause: &types.LocalizedMethodFault{Fault: &types.MissingController{}}}})
@@ -104,14 +118,10 @@ func (c *volumes) attach(vm *simulator.VirtualMachine, spec cnstypes.CnsVolumeAt
 	backing.FileName, backing.Datastore, backing.BackingObjectId = details.BackingDiskPath, &ds.Self, &id.Id
 	disk.Backing = backing
 
-	controller.Device = append(slices.Clone(controller.Device), disk.Key)
-	vm.Config.Hardware.Device = append(slices.Clone(vm.Config.Hardware.Device), disk)
-	vm.Summary.Config.NumVirtualDisks++
+	addDevice(vm, controller, disk)
 	setMember(&vm.Datastore, ds.Self, true)
 	c.note(id.Id, &vm.Self)
-	if o := c.sim.diskObject(id.Id); o != nil {
-		o.Config.ConsumerId = []types.ID{{Id: vm.Config.InstanceUuid}}
-	}
+	c.sim.changeDisk(id.Id, func(o *simulator.VStorageObject) { o.Config.ConsumerId = []types.ID{{Id: vm.Config.InstanceUuid}} })
 	return &cnstypes.CnsVolumeAttachResult{CnsVolumeOperationResult: cnstypes.CnsVolumeOperationResult{VolumeId: id},
 		DiskUUID: plainUUID(uuid)}
 }
@@ -120,7 +130,7 @@ func plainUUID(uuid string) string { return strings.ToLower(strings.ReplaceAll(u
 
 // freeUnit is a free unit on a paravirtual controller. If all are full it adds a controller, like CNS, up to four; then
 // there is none.
-func freeUnit(vm *simulator.VirtualMachine) (*types.VirtualSCSIController, int32) {
+func (s *Sim) freeUnit(vm *simulator.VirtualMachine) (*types.VirtualSCSIController, int32) {
 	buses := map[int32]bool{}
 	for _, d := range device[types.BaseVirtualSCSIController](vm) {
 		base := d.GetVirtualSCSIController()
@@ -134,7 +144,7 @@ func freeUnit(vm *simulator.VirtualMachine) (*types.VirtualSCSIController, int32
 				taken[*v.UnitNumber] = true
 			}
 		}
-		for unit := range int32(unitsPerController) {
+		for unit := range s.units(vm) {
 			if !taken[unit] {
 				return base, unit
 			}
@@ -158,27 +168,36 @@ func freeKey(vm *simulator.VirtualMachine, from int32) int32 {
 }
 
 // CnsQueryVolumeInfo names the VM that has the disk. A VM that was destroyed has none.
-func (c *volumes) CnsQueryVolumeInfo(ctx *simulator.Context, req *cnstypes.CnsQueryVolumeInfo) soap.HasFault {
-	for _, id := range req.VolumeIds {
-		if disk := c.sim.diskObject(id.Id); disk != nil && c.attachedTo(id.Id) == nil {
-			disk.Config.ConsumerId = nil
+func (c *volumes) CnsQueryVolumeInfo(_ *simulator.Context, req *cnstypes.CnsQueryVolumeInfo) soap.HasFault {
+	task := c.sim.run(cnsTaskEntity, "CnsQueryVolumeInfo", func() (types.AnyType, types.BaseMethodFault) {
+		out := &cnstypes.CnsVolumeOperationBatchResult{}
+		for _, id := range req.VolumeIds {
+			if c.attachedTo(id.Id) == nil {
+				c.sim.changeDisk(id.Id, func(o *simulator.VStorageObject) { o.Config.ConsumerId = nil })
+			}
+			if disk := c.sim.diskObject(id.Id); disk != nil {
+				out.VolumeResults = append(out.VolumeResults, &cnstypes.CnsQueryVolumeInfoResult{
+					CnsVolumeOperationResult: cnstypes.CnsVolumeOperationResult{VolumeId: id},
+					VolumeInfo:               &cnstypes.CnsBlockVolumeInfo{VStorageObject: disk.VStorageObject}})
+			}
 		}
-	}
-	return c.CnsVolumeManager.CnsQueryVolumeInfo(ctx, req)
+		return out, nil
+	})
+	return &cnsmethods.CnsQueryVolumeInfoBody{Res: &cnstypes.CnsQueryVolumeInfoResponse{Returnval: task}}
 }
 
-func (c *volumes) CnsDetachVolume(ctx *simulator.Context, req *cnstypes.CnsDetachVolume) soap.HasFault {
+func (c *volumes) CnsDetachVolume(_ *simulator.Context, req *cnstypes.CnsDetachVolume) soap.HasFault {
 	entity := cnsTaskEntity
 	if len(req.DetachSpecs) > 0 {
 		entity = req.DetachSpecs[0].Vm
 	}
-	task := c.batch(ctx, entity, "CnsDetachVolume", len(req.DetachSpecs), func(vctx *simulator.Context, i int) (out result) {
+	task := c.batch(entity, "CnsDetachVolume", len(req.DetachSpecs), func(i int) (out result) {
 		spec := req.DetachSpecs[i]
-		vm, ok := vctx.Map.Get(spec.Vm).(*simulator.VirtualMachine)
+		vm, ok := c.sim.reg().Get(spec.Vm).(*simulator.VirtualMachine)
 		if !ok {
 			return failed(spec.VolumeId, &types.ManagedObjectNotFound{Obj: spec.Vm})
 		}
-		vctx.Map.WithLock(vctx, vm, func() { out = c.detach(vm, spec.VolumeId) })
+		c.sim.locked(vm, func() { out = c.detach(vm, spec.VolumeId) })
 		c.sim.journal.touch(vm.Self)
 		return c.tellAgent("detach", vm, out)
 	})
@@ -191,14 +210,7 @@ func (c *volumes) detach(vm *simulator.VirtualMachine, id cnstypes.CnsVolumeId) 
 	if disk == nil {
 		return failed(id, &types.NotFound{})
 	}
-	vm.Config.Hardware.Device = slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(d types.BaseVirtualDevice) bool {
-		return d.GetVirtualDevice().Key == disk.Key
-	})
-	for _, d := range device[types.BaseVirtualController](vm) {
-		base := d.GetVirtualController()
-		base.Device = slices.DeleteFunc(slices.Clone(base.Device), func(k int32) bool { return k == disk.Key })
-	}
-	vm.Summary.Config.NumVirtualDisks--
+	removeDisk(vm, disk.Key)
 	if len(vm.Datastore) > 0 {
 		used := []ref{vm.Datastore[0]} // of the VM itself
 		for _, d := range device[*types.VirtualDisk](vm) {
@@ -209,9 +221,7 @@ func (c *volumes) detach(vm *simulator.VirtualMachine, id cnstypes.CnsVolumeId) 
 		vm.Datastore = used
 	}
 	c.note(id.Id, nil)
-	if o := c.sim.diskObject(id.Id); o != nil {
-		o.Config.ConsumerId = nil
-	}
+	c.sim.changeDisk(id.Id, func(o *simulator.VStorageObject) { o.Config.ConsumerId = nil })
 	return &cnstypes.CnsVolumeOperationResult{VolumeId: id}
 }
 

@@ -303,17 +303,24 @@ func (s *Sim) ensureFolder(base ref, below string) (*simulator.Folder, error) {
 // finish waits for one of our own tasks and removes it from the registry.
 func (s *Sim) finish(task ref) (types.AnyType, types.BaseMethodFault) {
 	t := s.reg().Get(task).(*simulator.Task)
-	for done := false; !done; {
-		s.reg().WithLock(&simulator.Context{}, t, func() {
-			done = t.Info.State == types.TaskInfoStateSuccess || t.Info.State == types.TaskInfoStateError
-		})
-		if !done {
-			time.Sleep(50 * time.Microsecond)
-		}
-	}
+	s.await(t)
 	s.reg().Remove(s.ctx(), task)
 	if t.Info.Error != nil {
 		return nil, t.Info.Error.Fault
 	}
 	return t.Info.Result, nil
+}
+
+// await waits for the end of a task. govmomi's own wait looks every 10 ms only.
+func (s *Sim) await(t *simulator.Task) {
+	for {
+		done := false
+		s.reg().WithLock(&simulator.Context{}, t, func() {
+			done = t.Info.State == types.TaskInfoStateSuccess || t.Info.State == types.TaskInfoStateError
+		})
+		if done {
+			return
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
 }

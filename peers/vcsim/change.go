@@ -165,6 +165,11 @@ func (s *Sim) changeVM(p *places, vm *simulator.VirtualMachine, before, after VM
 	if !reflect.DeepEqual(before.SCSI, after.SCSI) {
 		s.setControllers(vm, *after.SCSI)
 	}
+	if before.ExtraDisks != after.ExtraDisks {
+		if err := s.setExtraDisks(vm, after.ExtraDisks); err != nil {
+			return err
+		}
+	}
 	if !reflect.DeepEqual(before.NICs, after.NICs) {
 		s.setNICs(vm, p, *after.NICs)
 	}

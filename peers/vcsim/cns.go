@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,65 +9,76 @@ import (
 	cnsmethods "github.com/vmware/govmomi/cns/methods"
 	cnssim "github.com/vmware/govmomi/cns/simulator"
 	cnstypes "github.com/vmware/govmomi/cns/types"
+	pbmtypes "github.com/vmware/govmomi/pbm/types"
 	"github.com/vmware/govmomi/simulator"
-	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// volumes extends govmomi's CNS: attach and detach really change the VM, a call can have several specs, an error of one
-// volume is in the result of that volume, and queries honour filter and cursor. Creation, deletion and snapshots are
-// govmomi's.
+// volumes replaces govmomi's CNS for block volumes: attach and detach really change the VM, a call can have several specs,
+// an error of one volume is in the result of that volume, queries honour filter and cursor, and tasks run in parallel, as
+// in vCenter.
 type volumes struct {
 	*cnssim.CnsVolumeManager
 	sim   *Sim
 	agent diskAgent
 
+	attaching sync.Mutex // held while a disk is attached: a volume goes to one VM
+
 	mu       sync.Mutex
-	attached map[string]ref                            // volume id to VM
-	clusters map[string][]cnstypes.CnsContainerCluster // volume id to the clusters that use it
-	policies map[string]string                         // volume id to its changed storage policy
+	all      map[string]*volume
+	sorted   []string       // the ids of all
+	attached map[string]ref // volume id to VM
+}
+
+// volume is a volume in CNS. The array of its metadata has the clusters that use it.
+type volume struct {
+	cnstypes.CnsVolume
+	datastore ref
+	snapshots []cnstypes.CnsSnapshot // the oldest first
+}
+
+func (v *volume) megabytes() int64 {
+	return v.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb
 }
 
 func wrapCNS(s *Sim, reg *simulator.Registry) {
 	s.volumes = &volumes{CnsVolumeManager: reg.Get(cns.CnsVolumeManagerInstance).(*cnssim.CnsVolumeManager), sim: s,
-		attached: map[string]ref{}, clusters: map[string][]cnstypes.CnsContainerCluster{}, policies: map[string]string{}}
+		all: map[string]*volume{}, attached: map[string]ref{}}
 	reg.Put(s.volumes)
 }
 
-// Our tasks have their own object: govmomi's take the lock of the manager under another context.
+// Lock and Unlock opt out of the lock per object of govmomi: calls run in parallel.
+func (c *volumes) Lock()   {}
+func (c *volumes) Unlock() {}
+
+// The object of tasks that belong to no VM.
 var cnsTaskEntity = ref{Type: "CnsVolumeManager", Value: "cns-volume-manager-tasks"}
 
 type result = cnstypes.BaseCnsVolumeOperationResult
 
+// run starts a task. Unlike govmomi's tasks it holds no lock while it runs.
+func (s *Sim) run(entity ref, name string, work func() (types.AnyType, types.BaseMethodFault)) ref {
+	task := s.newTask(entity, name)
+	go func() {
+		out, fault := work()
+		s.endTask(task, out, fault, "")
+	}()
+	return task.Self
+}
+
 // batch runs a task with one result for each volume.
-func (c *volumes) batch(ctx *simulator.Context, entity ref, name string, n int, each func(*simulator.Context, int) result) ref {
-	vctx := ctx.For(vim25.Path)
-	task := simulator.CreateTask(entity, name, func(*simulator.Task) (types.AnyType, types.BaseMethodFault) {
+func (c *volumes) batch(entity ref, name string, n int, each func(int) result) ref {
+	return c.sim.run(entity, name, func() (types.AnyType, types.BaseMethodFault) {
 		if n == 0 {
 			return nil, &types.InvalidArgument{InvalidProperty: "specs"}
 		}
 		out := &cnstypes.CnsVolumeOperationBatchResult{}
 		for i := range n {
-			out.VolumeResults = append(out.VolumeResults, each(vctx, i))
+			out.VolumeResults = append(out.VolumeResults, each(i))
 		}
 		return out, nil
 	})
-	return task.Run(vctx)
-}
-
-// inner runs one of govmomi's batch tasks for a single volume and returns its result.
-func inner(vctx *simulator.Context, id cnstypes.CnsVolumeId, task ref) result {
-	t := vctx.Map.Get(task).(*simulator.Task)
-	t.Wait()
-	if t.Info.Error != nil {
-		return failed(id, t.Info.Error.Fault)
-	}
-	got := t.Info.Result.(*cnstypes.CnsVolumeOperationBatchResult).VolumeResults
-	if len(got) == 0 {
-		return failed(id, &types.NotFound{})
-	}
-	return got[0]
 }
 
 func failed(id cnstypes.CnsVolumeId, fault types.BaseMethodFault) result {
@@ -79,53 +89,84 @@ func failed(id cnstypes.CnsVolumeId, fault types.BaseMethodFault) result {
 	return &cnstypes.CnsVolumeOperationResult{VolumeId: id, Fault: &types.LocalizedMethodFault{Fault: fault, LocalizedMessage: text}}
 }
 
-// query lists the matching volumes, always in the same order.
-func (c *volumes) query(filter *cnstypes.CnsQueryFilter) []cnstypes.CnsVolume {
-	wanted := *filter
-	wanted.ContainerClusterIds, wanted.Cursor = nil, nil
-	found := c.CnsVolumeManager.CnsQueryVolume(context.Background(), &cnstypes.CnsQueryVolume{Filter: &wanted}).(*cnsmethods.CnsQueryVolumeBody).Res.Returnval.Volumes
+// query returns the matching volumes of a page, always in the same order, and the number of all that match.
+func (c *volumes) query(filter *cnstypes.CnsQueryFilter) cnstypes.CnsQueryResult {
+	accessible := map[string]bool{}
+	for _, ds := range c.sim.datastores() {
+		accessible[ds.Summary.Url] = ds.Summary.Accessible
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := []cnstypes.CnsVolume{}
-	for _, v := range found {
-		v = clone(v)
-		v.Metadata.ContainerClusterArray = slices.Clone(c.clusters[v.VolumeId.Id])
-		if policy, changed := c.policies[v.VolumeId.Id]; changed {
-			v.StoragePolicyId = policy
+	among := c.sorted
+	if len(filter.VolumeIds) > 0 {
+		among = nil
+		for _, id := range filter.VolumeIds {
+			among = append(among, id.Id)
 		}
-		if ds := c.sim.datastoreAt(v.DatastoreUrl); ds == nil || !ds.Summary.Accessible {
-			v.DatastoreAccessibilityStatus, v.HealthStatus = "notAccessible", "unknown"
-		}
-		uses := func(id string) bool {
-			return slices.ContainsFunc(v.Metadata.ContainerClusterArray, func(x cnstypes.CnsContainerCluster) bool { return x.ClusterId == id })
-		}
-		if len(filter.ContainerClusterIds) == 0 || slices.ContainsFunc(filter.ContainerClusterIds, uses) {
-			out = append(out, v)
+		slices.Sort(among)
+		among = slices.Compact(among)
+	}
+	found := []*volume{}
+	for _, id := range among {
+		if v := c.all[id]; v != nil && v.matches(filter) {
+			found = append(found, v)
 		}
 	}
-	slices.SortFunc(out, func(a, b cnstypes.CnsVolume) int { return compare(a.VolumeId.Id, b.VolumeId.Id) })
-	return out
+	total := int64(len(found))
+	cursor := cnstypes.CnsCursor{Offset: total, Limit: total, TotalRecords: total}
+	if filter.Cursor != nil {
+		from := min(max(filter.Cursor.Offset, 0), total)
+		to := total
+		if filter.Cursor.Limit > 0 {
+			to = min(from+filter.Cursor.Limit, total)
+		}
+		found = found[from:to]
+		cursor = cnstypes.CnsCursor{Offset: to, Limit: filter.Cursor.Limit, TotalRecords: total}
+	}
+	out := make([]cnstypes.CnsVolume, len(found))
+	for i, v := range found {
+		out[i] = clone(v.CnsVolume)
+		if !accessible[v.DatastoreUrl] {
+			out[i].DatastoreAccessibilityStatus, out[i].HealthStatus = "notAccessible", "unknown"
+		}
+	}
+	return cnstypes.CnsQueryResult{Volumes: out, Cursor: cursor}
 }
 
-func (c *volumes) find(id cnstypes.CnsVolumeId) *cnstypes.CnsVolume {
-	if found := c.query(&cnstypes.CnsQueryFilter{VolumeIds: []cnstypes.CnsVolumeId{id}}); len(found) == 1 {
-		return &found[0]
+func (v *volume) matches(f *cnstypes.CnsQueryFilter) bool {
+	given := func(wanted []string, has string) bool { return len(wanted) == 0 || slices.Contains(wanted, has) }
+	uses := func(x cnstypes.CnsContainerCluster) bool { return slices.Contains(f.ContainerClusterIds, x.ClusterId) }
+	labelled := func(e cnstypes.BaseCnsEntityMetadata) bool {
+		return slices.ContainsFunc(e.GetCnsEntityMetadata().Labels, func(l types.KeyValue) bool { return slices.Contains(f.Labels, l) })
+	}
+	return given(f.Names, v.Name) &&
+		(len(f.Datastores) == 0 || slices.Contains(f.Datastores, v.datastore)) &&
+		(len(f.ContainerClusterIds) == 0 || slices.ContainsFunc(v.Metadata.ContainerClusterArray, uses)) &&
+		(len(f.Labels) == 0 || slices.ContainsFunc(v.Metadata.EntityMetadata, labelled)) &&
+		(f.StoragePolicyId == "" || f.StoragePolicyId == v.StoragePolicyId) &&
+		(f.ComplianceStatus == "" || f.ComplianceStatus == v.ComplianceStatus) &&
+		(f.HealthStatus == "" || f.HealthStatus == v.HealthStatus)
+}
+
+// find returns a copy of a volume.
+func (c *volumes) find(id cnstypes.CnsVolumeId) *volume {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.all[id.Id]; v != nil {
+		return &volume{CnsVolume: clone(v.CnsVolume), datastore: v.datastore, snapshots: slices.Clone(v.snapshots)}
 	}
 	return nil
 }
 
-// page returns the requested part of all volumes; the returned cursor points behind it.
-func page(all []cnstypes.CnsVolume, cursor *cnstypes.CnsCursor) cnstypes.CnsQueryResult {
-	total := int64(len(all))
-	if cursor == nil {
-		return cnstypes.CnsQueryResult{Volumes: all, Cursor: cnstypes.CnsCursor{Offset: total, Limit: total, TotalRecords: total}}
+// change changes a volume, and returns false if there is none.
+func (c *volumes) change(id cnstypes.CnsVolumeId, f func(*volume)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.all[id.Id]
+	if v != nil {
+		f(v)
 	}
-	from := min(max(cursor.Offset, 0), total)
-	to := total
-	if cursor.Limit > 0 {
-		to = min(from+cursor.Limit, total)
-	}
-	return cnstypes.CnsQueryResult{Volumes: all[from:to], Cursor: cnstypes.CnsCursor{Offset: to, Limit: cursor.Limit, TotalRecords: total}}
+	return v != nil
 }
 
 func (c *volumes) CnsQueryVolume(_ *simulator.Context, req *cnstypes.CnsQueryVolume) soap.HasFault {
@@ -133,110 +174,159 @@ func (c *volumes) CnsQueryVolume(_ *simulator.Context, req *cnstypes.CnsQueryVol
 	if req.Filter != nil {
 		filter = req.Filter.GetCnsQueryFilter()
 	}
-	return &cnsmethods.CnsQueryVolumeBody{Res: &cnstypes.CnsQueryVolumeResponse{Returnval: page(c.query(filter), filter.Cursor)}}
+	return &cnsmethods.CnsQueryVolumeBody{Res: &cnstypes.CnsQueryVolumeResponse{Returnval: c.query(filter)}}
 }
 
 func (c *volumes) CnsQueryAllVolume(_ *simulator.Context, req *cnstypes.CnsQueryAllVolume) soap.HasFault {
-	return &cnsmethods.CnsQueryAllVolumeBody{Res: &cnstypes.CnsQueryAllVolumeResponse{Returnval: page(c.query(&req.Filter), req.Filter.Cursor)}}
+	return &cnsmethods.CnsQueryAllVolumeBody{Res: &cnstypes.CnsQueryAllVolumeResponse{Returnval: c.query(&req.Filter)}}
 }
 
-func (c *volumes) CnsQueryAsync(ctx *simulator.Context, req *cnstypes.CnsQueryAsync) soap.HasFault {
-	task := c.batch(ctx, cnsTaskEntity, "QueryVolumeAsync", 1, func(*simulator.Context, int) result {
-		return &cnstypes.CnsAsyncQueryResult{QueryResult: page(c.query(&req.Filter), req.Filter.Cursor)}
+func (c *volumes) CnsQueryAsync(_ *simulator.Context, req *cnstypes.CnsQueryAsync) soap.HasFault {
+	task := c.batch(cnsTaskEntity, "QueryVolumeAsync", 1, func(int) result {
+		return &cnstypes.CnsAsyncQueryResult{QueryResult: c.query(&req.Filter)}
 	})
 	return &cnsmethods.CnsQueryAsyncBody{Res: &cnstypes.CnsQueryAsyncResponse{Returnval: task}}
 }
 
-func (c *volumes) CnsCreateVolume(ctx *simulator.Context, req *cnstypes.CnsCreateVolume) soap.HasFault {
-	task := c.batch(ctx, cnsTaskEntity, "CnsCreateVolume", len(req.CreateSpecs), func(vctx *simulator.Context, i int) result {
-		return c.create(ctx, vctx, req.CreateSpecs[i])
+func (c *volumes) CnsCreateVolume(_ *simulator.Context, req *cnstypes.CnsCreateVolume) soap.HasFault {
+	task := c.batch(cnsTaskEntity, "CnsCreateVolume", len(req.CreateSpecs), func(i int) result {
+		return c.create(req.CreateSpecs[i])
 	})
 	return &cnsmethods.CnsCreateVolumeBody{Res: &cnstypes.CnsCreateVolumeResponse{Returnval: task}}
 }
 
-func (c *volumes) create(ctx, vctx *simulator.Context, spec cnstypes.CnsVolumeCreateSpec) result {
+func (c *volumes) create(spec cnstypes.CnsVolumeCreateSpec) result {
 	details, block := spec.BackingObjectDetails.(*cnstypes.CnsBlockBackingDetails)
 	if !block {
 		return failed(cnstypes.CnsVolumeId{}, &types.NotSupported{})
 	}
-	if problem := c.sourceProblem(vctx, spec); problem != nil {
+	if problem := c.sourceProblem(spec); problem != nil {
 		return failed(cnstypes.CnsVolumeId{}, problem)
 	}
+	var disk *simulator.VStorageObject
 	if details.BackingDiskId == "" {
-		ds := c.choose(spec.Datastores, details.CapacityInMb<<20)
+		ds := c.reserve(spec.Datastores, details.CapacityInMb<<20)
 		if ds == nil {
 			return failed(cnstypes.CnsVolumeId{}, &cnstypes.CnsFault{Reason: "no datastore has room for the volume and is accessible",
 				MethodFault: types.MethodFault{FaultCause: &types.LocalizedMethodFault{Fault: &types.NoDiskSpace{}}}})
 		}
-		spec.Datastores = []ref{*ds}
+		disk = c.sim.addDisk(ds, spec.Name, details.CapacityInMb)
 	} else if had := c.find(cnstypes.CnsVolumeId{Id: details.BackingDiskId}); had != nil {
 		return failed(had.VolumeId, &cnstypes.CnsAlreadyRegisteredFault{VolumeId: had.VolumeId})
+	} else if disk = c.sim.diskObject(details.BackingDiskId); disk == nil {
+		return failed(cnstypes.CnsVolumeId{}, &types.InvalidArgument{InvalidProperty: "VolumeId"})
 	}
-	body := c.CnsVolumeManager.CnsCreateVolume(ctx, &cnstypes.CnsCreateVolume{This: c.Reference(), CreateSpecs: []cnstypes.CnsVolumeCreateSpec{spec}})
-	got := inner(vctx, cnstypes.CnsVolumeId{}, body.(*cnsmethods.CnsCreateVolumeBody).Res.Returnval)
-	if made := got.GetCnsVolumeOperationResult(); made.Fault == nil {
-		c.mu.Lock()
-		c.clusters[made.VolumeId.Id] = mergeClusters(nil, append(spec.Metadata.ContainerClusterArray, spec.Metadata.ContainerCluster))
-		c.mu.Unlock()
-		if len(spec.Datastores) > 0 {
-			c.sim.reserve(spec.Datastores[0], details.CapacityInMb<<20)
-		}
-		if source, ok := spec.VolumeSource.(*cnstypes.CnsSnapshotVolumeSource); ok {
-			got = c.copyData(made.VolumeId, source.SnapshotId.Id, diskUUID(made.VolumeId.Id), got)
-		}
+	made := c.register(spec, disk)
+	var out result = &cnstypes.CnsVolumeCreateResult{CnsVolumeOperationResult: cnstypes.CnsVolumeOperationResult{VolumeId: made.VolumeId},
+		Name: made.Name, PlacementResults: []cnstypes.CnsPlacementResult{{Datastore: made.datastore}}}
+	if source, ok := spec.VolumeSource.(*cnstypes.CnsSnapshotVolumeSource); ok {
+		out = c.copyData(made.VolumeId, source.SnapshotId.Id, diskUUID(made.VolumeId.Id), out)
 	}
-	return got
+	return out
 }
 
-// choose returns the first of the given datastores (of all, if none is given) with enough space for the volume.
-func (c *volumes) choose(among []ref, size int64) *ref {
-	if len(among) == 0 {
-		for _, dc := range c.sim.datacenters() {
-			among = append(among, dc.Datastore...)
+// register makes a disk a volume.
+func (c *volumes) register(spec cnstypes.CnsVolumeCreateSpec, disk *simulator.VStorageObject) *volume {
+	backing := disk.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo)
+	v := &volume{datastore: backing.Datastore, CnsVolume: cnstypes.CnsVolume{
+		VolumeId: cnstypes.CnsVolumeId(disk.Config.Id), Name: spec.Name, VolumeType: spec.VolumeType, Metadata: spec.Metadata,
+		BackingObjectDetails: &cnstypes.CnsBlockBackingDetails{CnsBackingObjectDetails: cnstypes.CnsBackingObjectDetails{CapacityInMb: disk.Config.CapacityInMB},
+			BackingDiskId: disk.Config.Id.Id, BackingDiskPath: backing.FilePath},
+		ComplianceStatus: string(pbmtypes.PbmComplianceStatusCompliant), HealthStatus: string(pbmtypes.PbmHealthStatusForEntityGreen),
+		DatastoreAccessibilityStatus: string(pbmtypes.PbmHealthStatusForEntityGreen),
+	}}
+	v.StoragePolicyId, _ = firstProfile(spec.Profile)
+	v.Metadata.ContainerClusterArray = mergeClusters(nil, append(slices.Clone(spec.Metadata.ContainerClusterArray), spec.Metadata.ContainerCluster))
+	if ds, ok := c.sim.reg().Get(backing.Datastore).(*simulator.Datastore); ok {
+		v.DatastoreUrl = ds.Info.GetDatastoreInfo().Url
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := v.VolumeId.Id
+	c.all[id] = v
+	if at, had := slices.BinarySearch(c.sorted, id); !had {
+		c.sorted = slices.Insert(c.sorted, at, id)
+	}
+	return v
+}
+
+// reserve takes space from the first of the given datastores (of all, if none is given) that has enough.
+func (c *volumes) reserve(among []ref, size int64) *simulator.Datastore {
+	all := c.sim.datastores()
+	if len(among) > 0 {
+		all = nil
+		for _, r := range among {
+			if ds, ok := c.sim.reg().Get(r).(*simulator.Datastore); ok {
+				all = append(all, ds)
+			}
 		}
 	}
-	for _, r := range among {
-		ds, ok := c.sim.reg().Get(r).(*simulator.Datastore)
-		if ok && ds.Summary.Accessible && ds.Summary.MaintenanceMode == "normal" && ds.Summary.FreeSpace >= size {
-			return &r
+	for _, ds := range all {
+		fits := false
+		c.sim.locked(ds, func() {
+			if fits = ds.Summary.Accessible && ds.Summary.MaintenanceMode == "normal" && ds.Summary.FreeSpace >= size; fits {
+				ds.Summary.FreeSpace -= size
+				ds.Info.GetDatastoreInfo().FreeSpace = ds.Summary.FreeSpace
+			}
+		})
+		if fits {
+			c.sim.journal.touch(ds.Self)
+			return ds
 		}
 	}
 	return nil
 }
 
-// reserve takes space from a datastore, or frees it.
-func (s *Sim) reserve(r ref, size int64) {
+// free gives space back to a datastore.
+func (s *Sim) free(r ref, size int64) {
 	if ds, ok := s.reg().Get(r).(*simulator.Datastore); ok {
 		s.locked(ds, func() {
-			ds.Summary.FreeSpace -= size
+			ds.Summary.FreeSpace += size
 			ds.Info.GetDatastoreInfo().FreeSpace = ds.Summary.FreeSpace
 		})
 		s.journal.touch(r)
 	}
 }
 
-func (c *volumes) CnsDeleteVolume(ctx *simulator.Context, req *cnstypes.CnsDeleteVolume) soap.HasFault {
-	task := c.batch(ctx, cnsTaskEntity, "CnsDeleteVolume", len(req.VolumeIds), func(vctx *simulator.Context, i int) result {
+func (s *Sim) datastores() (all []*simulator.Datastore) {
+	for _, dc := range s.datacenters() {
+		for _, r := range dc.Datastore {
+			if ds, ok := s.reg().Get(r).(*simulator.Datastore); ok {
+				all = append(all, ds)
+			}
+		}
+	}
+	return all
+}
+
+func (c *volumes) CnsDeleteVolume(_ *simulator.Context, req *cnstypes.CnsDeleteVolume) soap.HasFault {
+	task := c.batch(cnsTaskEntity, "CnsDeleteVolume", len(req.VolumeIds), func(i int) result {
 		id := req.VolumeIds[i]
 		if vm := c.attachedTo(id.Id); vm != nil {
 			return failed(id, &types.ResourceInUse{Type: vm.Type, Name: vm.Value})
 		}
-		volume := c.find(id)
-		body := c.CnsVolumeManager.CnsDeleteVolume(ctx, &cnstypes.CnsDeleteVolume{This: c.Reference(), VolumeIds: []cnstypes.CnsVolumeId{id}, DeleteDisk: req.DeleteDisk})
-		got := inner(vctx, id, body.(*cnsmethods.CnsDeleteVolumeBody).Res.Returnval)
-		if volume != nil && got.GetCnsVolumeOperationResult().Fault == nil && req.DeleteDisk {
-			if ds := c.sim.datastoreAt(volume.DatastoreUrl); ds != nil {
-				c.sim.reserve(ds.Self, -volume.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb<<20)
-			}
+		c.mu.Lock()
+		v := c.all[id.Id]
+		delete(c.all, id.Id)
+		if at, had := slices.BinarySearch(c.sorted, id.Id); had {
+			c.sorted = slices.Delete(c.sorted, at, at+1)
 		}
-		return got
+		c.mu.Unlock()
+		if v == nil {
+			return failed(id, &types.NotFound{})
+		}
+		if req.DeleteDisk {
+			c.sim.catalog(func(all diskCatalog) { delete(all[v.datastore], types.ID{Id: id.Id}) })
+			c.sim.free(v.datastore, v.megabytes()<<20)
+		}
+		return &cnstypes.CnsVolumeOperationResult{VolumeId: id}
 	})
 	return &cnsmethods.CnsDeleteVolumeBody{Res: &cnstypes.CnsDeleteVolumeResponse{Returnval: task}}
 }
 
 func (s *Sim) datastoreAt(url string) *simulator.Datastore {
-	for _, e := range s.reg().All("Datastore") {
-		if ds, ok := e.(*simulator.Datastore); ok && ds.Summary.Url == url {
+	for _, ds := range s.datastores() {
+		if ds.Summary.Url == url {
 			return ds
 		}
 	}
@@ -244,54 +334,45 @@ func (s *Sim) datastoreAt(url string) *simulator.Datastore {
 }
 
 // CnsExtendVolume grows the volume in CNS, the disk object and the VM's device.
-func (c *volumes) CnsExtendVolume(ctx *simulator.Context, req *cnstypes.CnsExtendVolume) soap.HasFault {
-	task := c.batch(ctx, cnsTaskEntity, "CnsExtendVolume", len(req.ExtendSpecs), func(vctx *simulator.Context, i int) result {
+func (c *volumes) CnsExtendVolume(_ *simulator.Context, req *cnstypes.CnsExtendVolume) soap.HasFault {
+	task := c.batch(cnsTaskEntity, "CnsExtendVolume", len(req.ExtendSpecs), func(i int) result {
 		spec := req.ExtendSpecs[i]
-		volume := c.find(spec.VolumeId)
-		if volume != nil && spec.CapacityInMb < volume.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb {
-			return failed(spec.VolumeId, &types.InvalidArgument{InvalidProperty: "capacityInMb"})
-		}
-		if volume != nil && len(c.snapshots(vctx, spec.VolumeId, nil)) > 0 {
-			return failed(spec.VolumeId, &cnstypes.CnsFault{Reason: "CNS: Failed to extend the disk: it has snapshots"})
-		}
-		body := c.CnsVolumeManager.CnsExtendVolume(ctx, &cnstypes.CnsExtendVolume{This: c.Reference(), ExtendSpecs: []cnstypes.CnsVolumeExtendSpec{spec}})
-		got := inner(vctx, spec.VolumeId, body.(*cnsmethods.CnsExtendVolumeBody).Res.Returnval)
-		if got.GetCnsVolumeOperationResult().Fault == nil {
-			if disk := c.sim.diskObject(spec.VolumeId.Id); disk != nil {
-				disk.Config.CapacityInMB = spec.CapacityInMb
+		var problem types.BaseMethodFault
+		known := c.change(spec.VolumeId, func(v *volume) {
+			switch {
+			case spec.CapacityInMb < v.megabytes():
+				problem = &types.InvalidArgument{InvalidProperty: "capacityInMb"}
+			case len(v.snapshots) > 0:
+				problem = &cnstypes.CnsFault{Reason: "CNS: Failed to extend the disk: it has snapshots"}
+			default:
+				v.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb = spec.CapacityInMb
 			}
-			got = c.resize(spec.VolumeId.Id, spec.CapacityInMb, got)
+		})
+		if !known {
+			problem = &types.NotFound{}
 		}
-		return got
+		if problem != nil {
+			return failed(spec.VolumeId, problem)
+		}
+		c.sim.changeDisk(spec.VolumeId.Id, func(o *simulator.VStorageObject) { o.Config.CapacityInMB = spec.CapacityInMb })
+		return c.resize(spec.VolumeId.Id, spec.CapacityInMb, &cnstypes.CnsVolumeOperationResult{VolumeId: spec.VolumeId})
 	})
 	return &cnsmethods.CnsExtendVolumeBody{Res: &cnstypes.CnsExtendVolumeResponse{Returnval: task}}
 }
 
-func (s *Sim) diskObject(id string) *simulator.VStorageObject {
-	for _, objects := range s.reg().VStorageObjectManager().Catalog() {
-		if o := objects[types.ID{Id: id}]; o != nil {
-			return o
-		}
-	}
-	return nil
-}
-
 // CnsUpdateVolumeMetadata merges: cluster, type, namespace and name identify an entity, and the update can delete it.
-func (c *volumes) CnsUpdateVolumeMetadata(ctx *simulator.Context, req *cnstypes.CnsUpdateVolumeMetadata) soap.HasFault {
-	task := c.batch(ctx, cnsTaskEntity, "CnsUpdateVolumeMetadata", len(req.UpdateSpecs), func(vctx *simulator.Context, i int) result {
+func (c *volumes) CnsUpdateVolumeMetadata(_ *simulator.Context, req *cnstypes.CnsUpdateVolumeMetadata) soap.HasFault {
+	task := c.batch(cnsTaskEntity, "CnsUpdateVolumeMetadata", len(req.UpdateSpecs), func(i int) result {
 		spec := req.UpdateSpecs[i]
-		volume := c.find(spec.VolumeId)
-		if volume == nil {
+		known := c.change(spec.VolumeId, func(v *volume) {
+			m := &v.Metadata
+			m.ContainerClusterArray = mergeClusters(m.ContainerClusterArray, append(slices.Clone(spec.Metadata.ContainerClusterArray), spec.Metadata.ContainerCluster))
+			m.EntityMetadata = mergeEntities(m.EntityMetadata, spec.Metadata.EntityMetadata)
+		})
+		if !known {
 			return failed(spec.VolumeId, &types.NotFound{})
 		}
-		c.mu.Lock()
-		id := spec.VolumeId.Id
-		c.clusters[id] = mergeClusters(c.clusters[id], append(spec.Metadata.ContainerClusterArray, spec.Metadata.ContainerCluster))
-		c.mu.Unlock()
-		spec.Metadata.EntityMetadata = mergeEntities(volume.Metadata.EntityMetadata, spec.Metadata.EntityMetadata)
-		body := c.CnsVolumeManager.CnsUpdateVolumeMetadata(ctx, &cnstypes.CnsUpdateVolumeMetadata{This: c.Reference(),
-			UpdateSpecs: []cnstypes.CnsVolumeMetadataUpdateSpec{spec}})
-		return inner(vctx, spec.VolumeId, body.(*cnsmethods.CnsUpdateVolumeBody).Res.Returnval)
+		return &cnstypes.CnsVolumeOperationResult{VolumeId: spec.VolumeId}
 	})
 	return &cnsmethods.CnsUpdateVolumeBody{Res: &cnstypes.CnsUpdateVolumeMetadataResponse{Returnval: task}}
 }

@@ -50,6 +50,7 @@ func (c *control) routes() map[string]map[string]lever {
 		"/restart":        {"POST": c.restart},
 		"/clock":          {"POST": c.setClock},
 		"/disk-agent":     {"PUT": c.setDiskAgent},
+		"/volumes":        {"POST": c.addVolumes},
 	}
 }
 
@@ -342,11 +343,17 @@ func (c *control) setUser(r *http.Request, b []byte) (any, error) {
 
 func (c *control) restart(_ *http.Request, b []byte) (any, error) {
 	var how struct {
-		DownMs int `json:"downMs"`
+		DownMs      int  `json:"downMs"`
+		ForgetTasks bool `json:"forgetTasks"` // the work of running tasks goes on, but nobody can follow it
 	}
 	if len(strings.TrimSpace(string(b))) > 0 {
 		if err := decodeStrict(b, &how); err != nil {
 			return nil, err
+		}
+	}
+	if how.ForgetTasks {
+		for _, task := range c.sim.reg().AllReference("Task") {
+			c.sim.reg().Remove(c.sim.ctx(), task.Reference())
 		}
 	}
 	c.sim.restart(time.Duration(how.DownMs) * time.Millisecond)

@@ -147,7 +147,7 @@ func (s *Sim) describeVM(vm *simulator.VirtualMachine) VM {
 		}
 	}
 	kinds := controllerKinds(vm)
-	v.SCSI = &kinds
+	v.SCSI, v.ExtraDisks = &kinds, len(extraDisks(vm))
 	v.Snapshots, v.Disks = snapshotNames(vm), describeDisks(vm)
 	s.describePlace(vm, &v)
 	return v

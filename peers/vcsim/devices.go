@@ -92,6 +92,61 @@ func (s *Sim) addSystemDisk(vm *simulator.VirtualMachine, ds *simulator.Datastor
 	vm.Summary.Config.NumVirtualDisks = 1
 }
 
+// extraDisks are the disks that are neither the boot disk nor a volume.
+func extraDisks(vm *simulator.VirtualMachine) (found []*types.VirtualDisk) {
+	for _, d := range device[*types.VirtualDisk](vm) {
+		if d.VDiskId == nil && d.Key != firstDisk {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// setExtraDisks adds or removes such disks, as an administrator does by hand.
+func (s *Sim) setExtraDisks(vm *simulator.VirtualMachine, n int) error {
+	for _, d := range extraDisks(vm) {
+		if n--; n < 0 {
+			removeDisk(vm, d.Key)
+		}
+	}
+	for range max(n, 0) {
+		controller, unit := s.freeUnit(vm)
+		if controller == nil {
+			return fmt.Errorf("extraDisks: the VM %s has no free slot", vm.Name)
+		}
+		disk := &types.VirtualDisk{CapacityInKB: 1 << 20, CapacityInBytes: gib}
+		disk.Key, disk.ControllerKey, disk.UnitNumber = freeKey(vm, firstDisk), controller.Key, &unit
+		disk.DeviceInfo = &types.Description{Label: fmt.Sprintf("Hard disk %d", disk.Key-firstDisk+1), Summary: "1,048,576 KB"}
+		backing := &types.VirtualDiskFlatVer2BackingInfo{DiskMode: string(types.VirtualDiskModePersistent), Uuid: diskUUID(newToken())}
+		backing.FileName = fmt.Sprintf("%s/extra-%d.vmdk", vm.Name, disk.Key)
+		if len(vm.Datastore) > 0 {
+			backing.Datastore = &vm.Datastore[0]
+		}
+		disk.Backing = backing
+		addDevice(vm, controller, disk)
+	}
+	return nil
+}
+
+// addDevice adds a disk on a controller.
+func addDevice(vm *simulator.VirtualMachine, controller *types.VirtualSCSIController, disk *types.VirtualDisk) {
+	controller.Device = append(slices.Clone(controller.Device), disk.Key)
+	vm.Config.Hardware.Device = append(slices.Clone(vm.Config.Hardware.Device), disk)
+	vm.Summary.Config.NumVirtualDisks++
+}
+
+// removeDisk removes a disk and its place on the controller.
+func removeDisk(vm *simulator.VirtualMachine, key int32) {
+	vm.Config.Hardware.Device = slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(d types.BaseVirtualDevice) bool {
+		return d.GetVirtualDevice().Key == key
+	})
+	for _, d := range device[types.BaseVirtualController](vm) {
+		base := d.GetVirtualController()
+		base.Device = slices.DeleteFunc(slices.Clone(base.Device), func(k int32) bool { return k == key })
+	}
+	vm.Summary.Config.NumVirtualDisks--
+}
+
 // setNICs replaces the VM's network cards.
 func (s *Sim) setNICs(vm *simulator.VirtualMachine, p *places, nics []NIC) {
 	devices := slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(d types.BaseVirtualDevice) bool {

@@ -101,6 +101,7 @@ type VM struct {
 	Power        string            `json:"power,omitempty"`
 	NICs         *[]NIC            `json:"nics,omitempty"`
 	SCSI         *[]string         `json:"scsi,omitempty"`
+	ExtraDisks   int               `json:"extraDisks,omitempty"` // besides the boot disk and volumes
 	Snapshots    []string          `json:"snapshots,omitempty"`
 	ExtraConfig  map[string]string `json:"extraConfig,omitempty"`
 	Template     bool              `json:"template,omitempty"`
@@ -457,6 +458,9 @@ func (v *VM) check(at string, networks []string) error {
 	}
 	if err := oneOf(at+".power", v.Power, "on", "off", "suspended"); err != nil {
 		return err
+	}
+	if v.ExtraDisks < 0 {
+		return fmt.Errorf("%s.extraDisks is negative", at)
 	}
 	for i, kind := range *v.SCSI {
 		if err := oneOf(fmt.Sprintf("%s.scsi[%d]", at, i), kind, "pvscsi", "lsilogic", "lsilogic-sas", "buslogic"); err != nil {

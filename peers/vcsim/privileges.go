@@ -235,13 +235,15 @@ func (s *Sim) cnsNeeds(m *simulator.Method) (all []need) {
 		return nil
 	}
 	all = append(all, need{searchable, m.This})
-	for _, v := range volumes {
-		for ds, objects := range s.reg().VStorageObjectManager().Catalog() {
-			if _, here := objects[types.ID{Id: v.Id}]; here {
-				all = append(all, need{files, ds})
+	s.catalog(func(catalog diskCatalog) {
+		for _, v := range volumes {
+			for ds, objects := range catalog {
+				if _, here := objects[types.ID{Id: v.Id}]; here {
+					all = append(all, need{files, ds})
+				}
 			}
 		}
-	}
+	})
 	return all
 }
 

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"slices"
+	"time"
+
 	cnsmethods "github.com/vmware/govmomi/cns/methods"
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	"github.com/vmware/govmomi/simulator"
@@ -9,90 +12,123 @@ import (
 )
 
 // CnsCreateSnapshots reports an unknown volume as the fault of that volume.
-func (c *volumes) CnsCreateSnapshots(ctx *simulator.Context, req *cnstypes.CnsCreateSnapshots) soap.HasFault {
-	task := c.batch(ctx, cnsTaskEntity, "CnsCreateSnapshots", len(req.SnapshotSpecs), func(vctx *simulator.Context, i int) result {
+func (c *volumes) CnsCreateSnapshots(_ *simulator.Context, req *cnstypes.CnsCreateSnapshots) soap.HasFault {
+	task := c.batch(cnsTaskEntity, "CnsCreateSnapshots", len(req.SnapshotSpecs), func(i int) result {
 		spec := req.SnapshotSpecs[i]
-		if c.find(spec.VolumeId) == nil {
+		made := cnstypes.CnsSnapshot{SnapshotId: cnstypes.CnsSnapshotId{Id: newToken()}, VolumeId: spec.VolumeId, Description: spec.Description, CreateTime: time.Now()}
+		if !c.change(spec.VolumeId, func(v *volume) { v.snapshots = append(v.snapshots, made) }) {
 			return failed(spec.VolumeId, &cnstypes.CnsVolumeNotFoundFault{VolumeId: spec.VolumeId})
 		}
-		body := c.CnsVolumeManager.CnsCreateSnapshots(vctx, &cnstypes.CnsCreateSnapshots{This: c.Reference(), SnapshotSpecs: []cnstypes.CnsSnapshotCreateSpec{spec}})
-		out := inner(vctx, spec.VolumeId, body.(*cnsmethods.CnsCreateSnapshotsBody).Res.Returnval)
-		if made, ok := out.(*cnstypes.CnsSnapshotCreateResult); ok && made.Fault == nil {
-			out = c.copyData(spec.VolumeId, diskUUID(spec.VolumeId.Id), made.Snapshot.SnapshotId.Id, out)
-		}
-		return out
+		out := &cnstypes.CnsSnapshotCreateResult{Snapshot: made}
+		out.VolumeId = spec.VolumeId
+		return c.copyData(spec.VolumeId, diskUUID(spec.VolumeId.Id), made.SnapshotId.Id, out)
 	})
 	return &cnsmethods.CnsCreateSnapshotsBody{Res: &cnstypes.CnsCreateSnapshotsResponse{Returnval: task}}
 }
 
 // CnsDeleteSnapshots reports an unknown volume or snapshot as a fault.
-func (c *volumes) CnsDeleteSnapshots(ctx *simulator.Context, req *cnstypes.CnsDeleteSnapshots) soap.HasFault {
-	task := c.batch(ctx, cnsTaskEntity, "CnsDeleteSnapshots", len(req.SnapshotDeleteSpecs), func(vctx *simulator.Context, i int) result {
+func (c *volumes) CnsDeleteSnapshots(_ *simulator.Context, req *cnstypes.CnsDeleteSnapshots) soap.HasFault {
+	task := c.batch(cnsTaskEntity, "CnsDeleteSnapshots", len(req.SnapshotDeleteSpecs), func(i int) result {
 		spec := req.SnapshotDeleteSpecs[i]
-		if c.find(spec.VolumeId) == nil {
+		before, after := 0, 0
+		known := c.change(spec.VolumeId, func(v *volume) {
+			before = len(v.snapshots)
+			v.snapshots = slices.DeleteFunc(slices.Clone(v.snapshots), func(s cnstypes.CnsSnapshot) bool { return s.SnapshotId == spec.SnapshotId })
+			after = len(v.snapshots)
+		})
+		if !known {
 			return failed(spec.VolumeId, &cnstypes.CnsVolumeNotFoundFault{VolumeId: spec.VolumeId})
 		}
-		if len(c.snapshots(vctx, spec.VolumeId, &spec.SnapshotId)) == 0 {
+		if before == after {
 			return failed(spec.VolumeId, &cnstypes.CnsSnapshotNotFoundFault{VolumeId: spec.VolumeId, SnapshotId: spec.SnapshotId})
 		}
-		body := c.CnsVolumeManager.CnsDeleteSnapshots(vctx, &cnstypes.CnsDeleteSnapshots{This: c.Reference(), SnapshotDeleteSpecs: []cnstypes.CnsSnapshotDeleteSpec{spec}})
-		return inner(vctx, spec.VolumeId, body.(*cnsmethods.CnsDeleteSnapshotBody).Res.Returnval)
+		out := &cnstypes.CnsSnapshotDeleteResult{SnapshotId: spec.SnapshotId}
+		out.VolumeId = spec.VolumeId
+		return out
 	})
 	return &cnsmethods.CnsDeleteSnapshotBody{Res: &cnstypes.CnsDeleteSnapshotsResponse{Returnval: task}}
 }
 
-// snapshots lists the snapshots of a volume, or the one that is given.
-func (c *volumes) snapshots(vctx *simulator.Context, volume cnstypes.CnsVolumeId, one *cnstypes.CnsSnapshotId) (found []cnstypes.CnsSnapshot) {
-	filter := cnstypes.CnsSnapshotQueryFilter{SnapshotQuerySpecs: []cnstypes.CnsSnapshotQuerySpec{{VolumeId: volume, SnapshotId: one}}}
-	body := c.CnsVolumeManager.CnsQuerySnapshots(vctx, &cnstypes.CnsQuerySnapshots{This: c.Reference(), SnapshotQueryFilter: filter})
-	task := vctx.Map.Get(body.(*cnsmethods.CnsQuerySnapshotsBody).Res.Returnval).(*simulator.Task)
-	task.Wait()
-	answer, ok := task.Info.Result.(*cnstypes.CnsSnapshotQueryResult)
-	if !ok {
-		return nil
-	}
-	for _, entry := range answer.Entries {
-		if entry.Error == nil {
-			found = append(found, entry.Snapshot)
+// CnsQuerySnapshots lists the snapshots of one volume, or of all.
+func (c *volumes) CnsQuerySnapshots(_ *simulator.Context, req *cnstypes.CnsQuerySnapshots) soap.HasFault {
+	task := c.sim.run(cnsTaskEntity, "CnsQuerySnapshots", func() (types.AnyType, types.BaseMethodFault) {
+		specs := req.SnapshotQueryFilter.SnapshotQuerySpecs
+		if len(specs) > 1 {
+			return nil, &types.InvalidArgument{InvalidProperty: "CnsSnapshotQuerySpec"}
+		}
+		out := &cnstypes.CnsSnapshotQueryResult{}
+		add := func(all []cnstypes.CnsSnapshot) {
+			for _, s := range all {
+				out.Entries = append(out.Entries, cnstypes.CnsSnapshotQueryResultEntry{Snapshot: s})
+			}
+		}
+		refuse := func(fault types.BaseMethodFault) {
+			out.Entries = append(out.Entries, cnstypes.CnsSnapshotQueryResultEntry{Error: &types.LocalizedMethodFault{Fault: fault}})
+		}
+		if len(specs) == 0 {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for _, id := range c.sorted {
+				add(c.all[id].snapshots)
+			}
+			return out, nil
+		}
+		id, one := specs[0].VolumeId, specs[0].SnapshotId
+		v := c.find(id)
+		switch {
+		case v == nil:
+			refuse(&cnstypes.CnsVolumeNotFoundFault{VolumeId: id})
+		case one == nil || one.Id == "":
+			add(v.snapshots)
+		case v.snapshot(*one) == nil:
+			refuse(&cnstypes.CnsSnapshotNotFoundFault{VolumeId: id, SnapshotId: *one})
+		default:
+			add([]cnstypes.CnsSnapshot{*v.snapshot(*one)})
+		}
+		return out, nil
+	})
+	return &cnsmethods.CnsQuerySnapshotsBody{Res: &cnstypes.CnsQuerySnapshotsResponse{Returnval: task}}
+}
+
+func (v *volume) snapshot(id cnstypes.CnsSnapshotId) *cnstypes.CnsSnapshot {
+	for _, s := range v.snapshots {
+		if s.SnapshotId == id {
+			return &s
 		}
 	}
-	return found
+	return nil
 }
 
 // sourceProblem says why a volume cannot be created from a snapshot: it does not exist, or the sizes differ.
-func (c *volumes) sourceProblem(vctx *simulator.Context, spec cnstypes.CnsVolumeCreateSpec) types.BaseMethodFault {
+func (c *volumes) sourceProblem(spec cnstypes.CnsVolumeCreateSpec) types.BaseMethodFault {
 	source, ok := spec.VolumeSource.(*cnstypes.CnsSnapshotVolumeSource)
 	if !ok {
 		return nil
 	}
-	volume := c.find(source.VolumeId)
-	if volume == nil {
+	v := c.find(source.VolumeId)
+	if v == nil {
 		return &cnstypes.CnsVolumeNotFoundFault{VolumeId: source.VolumeId}
 	}
-	if len(c.snapshots(vctx, source.VolumeId, &source.SnapshotId)) == 0 {
+	if v.snapshot(source.SnapshotId) == nil {
 		return &cnstypes.CnsSnapshotNotFoundFault{VolumeId: source.VolumeId, SnapshotId: source.SnapshotId}
 	}
-	wanted := spec.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb
-	if wanted != volume.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb {
+	if spec.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb != v.megabytes() {
 		return &types.InvalidArgument{InvalidProperty: "capacityInMb"}
 	}
 	return nil
 }
 
 // CnsReconfigVolumePolicy sets the storage policy of volumes.
-func (c *volumes) CnsReconfigVolumePolicy(ctx *simulator.Context, req *cnstypes.CnsReconfigVolumePolicy) soap.HasFault {
-	task := c.batch(ctx, cnsTaskEntity, "CnsReconfigVolumePolicy", len(req.VolumePolicyReconfigSpecs), func(_ *simulator.Context, i int) result {
+func (c *volumes) CnsReconfigVolumePolicy(_ *simulator.Context, req *cnstypes.CnsReconfigVolumePolicy) soap.HasFault {
+	task := c.batch(cnsTaskEntity, "CnsReconfigVolumePolicy", len(req.VolumePolicyReconfigSpecs), func(i int) result {
 		spec := req.VolumePolicyReconfigSpecs[i]
-		if c.find(spec.VolumeId) == nil {
-			return failed(spec.VolumeId, &cnstypes.CnsVolumeNotFoundFault{VolumeId: spec.VolumeId})
-		}
 		profile, ok := firstProfile(spec.Profile)
 		if !ok {
 			return failed(spec.VolumeId, &types.InvalidArgument{InvalidProperty: "profile"})
 		}
-		c.mu.Lock()
-		c.policies[spec.VolumeId.Id] = profile
-		c.mu.Unlock()
+		if !c.change(spec.VolumeId, func(v *volume) { v.StoragePolicyId = profile }) {
+			return failed(spec.VolumeId, &cnstypes.CnsVolumeNotFoundFault{VolumeId: spec.VolumeId})
+		}
 		return &cnstypes.CnsVolumeOperationResult{VolumeId: spec.VolumeId}
 	})
 	return &cnsmethods.CnsReconfigVolumePolicyBody{Res: &cnstypes.CnsReconfigVolumePolicyResponse{Returnval: task}}

@@ -34,11 +34,7 @@ func (g *gate) pull(w http.ResponseWriter, r *http.Request, c *call, f *Fault) b
 		return false
 	}
 	name := strings.TrimSuffix(c.method, "_Task")
-	task := simulator.CreateTask(c.this, strings.ToLower(name[:1])+name[1:], nil)
-	s.reg().Put(task)
-	s.setTask(task, types.PropertyChange{Name: "info.key", Val: task.Self.Value}, types.PropertyChange{Name: "info.task", Val: task.Self},
-		types.PropertyChange{Name: "info.cancelable", Val: false}, types.PropertyChange{Name: "info.startTime", Val: time.Now()},
-		types.PropertyChange{Name: "info.state", Val: types.TaskInfoStateRunning})
+	task := s.newTask(c.this, strings.ToLower(name[:1])+name[1:])
 
 	delay := time.Duration(f.TaskDelayMs) * time.Millisecond
 	switch f.Task {
@@ -63,6 +59,16 @@ func (g *gate) pull(w http.ResponseWriter, r *http.Request, c *call, f *Fault) b
 	writeEnvelope(w, http.StatusOK, fmt.Sprintf(`<%sResponse xmlns="%s"><returnval type="Task">%s</returnval></%sResponse>`,
 		c.method, namespace, task.Self.Value, c.method))
 	return true
+}
+
+// newTask is a running task of ours.
+func (s *Sim) newTask(entity ref, name string) *simulator.Task {
+	task := simulator.CreateTask(entity, name, nil)
+	s.reg().Put(task)
+	s.setTask(task, types.PropertyChange{Name: "info.key", Val: task.Self.Value}, types.PropertyChange{Name: "info.task", Val: task.Self},
+		types.PropertyChange{Name: "info.cancelable", Val: false}, types.PropertyChange{Name: "info.startTime", Val: time.Now()},
+		types.PropertyChange{Name: "info.state", Val: types.TaskInfoStateRunning})
+	return task
 }
 
 func (s *Sim) setTask(t *simulator.Task, changes ...types.PropertyChange) {
@@ -118,7 +124,7 @@ var taskReference = regexp.MustCompile(`type="Task"[^>]*>(task-[0-9]+)<`)
 func (g *gate) settle(t *simulator.Task, answer []byte) {
 	if m := taskReference.FindSubmatch(answer); m != nil {
 		if real, ok := g.sim.reg().Get(ref{Type: "Task", Value: string(m[1])}).(*simulator.Task); ok {
-			real.Wait()
+			g.sim.await(real)
 			if real.Info.Error != nil {
 				g.sim.endTask(t, nil, real.Info.Error.Fault, real.Info.Error.LocalizedMessage)
 			} else {

@@ -107,6 +107,9 @@ func (s *Sim) registerVM(p *places, v VM) (*simulator.VirtualMachine, error) {
 	s.setNICs(vm, p, *v.NICs)
 	s.setVM(vm, v)
 	s.place(vm, host, pool)
+	if err := s.setExtraDisks(vm, v.ExtraDisks); err != nil {
+		return nil, err
+	}
 	s.locked(ds, func() { ds.Vm = append(ds.Vm, vm.Self) })
 
 	s.guests.put(vm.Self, v)

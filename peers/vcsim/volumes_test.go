@@ -139,6 +139,9 @@ func TestAttachAddsADiskAndDetachRemovesIt(t *testing.T) {
 
 func TestAVMHasFifteenDisksOnEachOfFourControllers(t *testing.T) {
 	p := launch(t, world())
+	for _, host := range []string{"esx-1", "esx-2"} {
+		p.lever("PATCH", "/hosts?path=/DC0/host/C0/"+host, record{"version": "7.0.3"})
+	}
 	s := p.storage(p.client())
 	var names []string
 	for i := range 60 {
@@ -163,6 +166,49 @@ func TestAVMHasFifteenDisksOnEachOfFourControllers(t *testing.T) {
 	}
 	if len(places) != 60 || len(*p.describe("node-1").SCSI) != 4 {
 		t.Fatalf("%d places on %v", len(places), *p.describe("node-1").SCSI)
+	}
+}
+
+func TestManyDisksFitOnANewHostAndOthersTakeSlots(t *testing.T) {
+	p := launch(t, world())
+	p.lever("PATCH", patchOf("/DC0/vm/k8s/node-1"), record{"extraDisks": 3})
+	p.lever("POST", "/volumes", record{"count": 300, "cluster": "c", "megabytes": 1, "attachEach": 300})
+	places := map[string]bool{}
+	for _, d := range p.describe("node-1").Disks {
+		places[fmt.Sprint(d.Controller, ":", d.Unit)] = true
+	}
+	if len(places) != 4*64 || p.describe("node-1").ExtraDisks != 3 {
+		t.Fatalf("%d places, %d extra disks", len(places), p.describe("node-1").ExtraDisks)
+	}
+	p.lever("PATCH", patchOf("/DC0/vm/k8s/node-1"), record{"extraDisks": 1})
+	if got := len(p.describe("node-1").Disks); got != 4*64-2 {
+		t.Fatalf("%d disks after two were removed", got)
+	}
+	q, err := p.storage(p.client()).cns.QueryVolume(deadline(t), &cnstypes.CnsQueryFilter{ContainerClusterIds: []string{"c"}, Cursor: &cnstypes.CnsCursor{Limit: 1}})
+	must(t, err)
+	if len(q.Volumes) != 1 || q.Cursor.TotalRecords != 300 {
+		t.Fatalf("%d of %d volumes", len(q.Volumes), q.Cursor.TotalRecords)
+	}
+}
+
+func TestAVolumeGoesToOneOfManyCallers(t *testing.T) {
+	p := launch(t, world())
+	s := p.storage(p.client())
+	vms := []ref{p.moref("node-1"), p.moref("node-2")}
+	for _, id := range s.create("c", "a", "b", "c", "d", "e") {
+		won := make(chan bool, 8)
+		for i := range cap(won) {
+			go func() { _, fault := s.attach(id, vms[i%2]); won <- fault == "" }()
+		}
+		attached := 0
+		for range cap(won) {
+			if <-won {
+				attached++
+			}
+		}
+		if attached != 1 {
+			t.Fatalf("%d calls attached the volume", attached)
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ pub mod records;
 pub mod server;
 pub mod site;
 pub mod vcenters;
+pub mod volume_limit;
 
 /// The name of the driver, the same as upstream's: existing volumes work with either driver.
 pub const DRIVER_NAME: &str = "csi.vsphere.vmware.com";

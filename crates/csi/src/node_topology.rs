@@ -1,6 +1,7 @@
 //! Fills the CSINodeTopology objects: a node plugin creates one and waits for the topology of its VM.
 //!
-//! As upstream does, an object that once succeeded is left alone: the kubelet refuses a node whose topology changes.
+//! As upstream does, the topology of an object that once succeeded stays: the kubelet refuses a node whose topology
+//! changes. The number of volumes that the VM has room for follows its hardware.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ use kube::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use tokio::time::sleep;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use vsphere::{
     BiosUuid, MoRef,
     inventory::{Lookup, Tree},
@@ -23,10 +24,13 @@ use crate::{
     configuration::Category,
     site::{Segments, collect_segments},
     vcenters::{TagTable, Vcenters},
+    volume_limit,
 };
 
 /// How soon a node whose topology could not be determined is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+/// How often the limits are compared with the hardware of the VMs.
+const LIMITS_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
@@ -73,12 +77,15 @@ pub type Categories = Arc<dyn Fn() -> Vec<Category> + Send + Sync>;
 pub async fn follow(client: Client, vcenters: Vcenters, categories: Categories) {
     let api: Api<NodeTopology> = Api::all_with(client, &resource());
     let mut events = pin!(watcher(api.clone(), watcher::Config::default()).default_backoff());
-    // The objects without success, with the status that was written last.
-    let mut open: HashMap<String, NodeTopology> = HashMap::new();
+    let mut known: HashMap<String, NodeTopology> = HashMap::new();
+    let mut limits = interval(LIMITS_INTERVAL);
+    limits.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        let has_open = known.values().any(|object| !is_success(object));
+        let mut with_limits = false;
         tokio::select! {
             event = events.try_next() => match event {
-                Ok(Some(event)) => note(event, &mut open),
+                Ok(Some(event)) => note(event, &mut known),
                 Ok(None) => return,
                 Err(error) => {
                     let error = runtime::error_chain::error_chain(&error);
@@ -86,21 +93,16 @@ pub async fn follow(client: Client, vcenters: Vcenters, categories: Categories) 
                     continue;
                 }
             },
-            () = sleep(RETRY), if !open.is_empty() => {}
+            () = sleep(RETRY), if has_open => {}
+            _ = limits.tick() => with_limits = true,
         }
-        let names: Vec<String> = open.keys().cloned().collect();
-        for name in names {
-            let Some(object) = open.get_mut(&name) else { continue };
-            let status = determine(&vcenters, &categories(), object);
-            if object.status.as_ref() == Some(&status) {
+        for (name, object) in &mut known {
+            if !with_limits && is_success(object) {
                 continue;
             }
-            let patch = serde_json::json!({ "status": status });
-            match api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-                Ok(_) if status.status == SUCCESS => {
-                    open.remove(&name);
-                }
-                Ok(_) => object.status = Some(status),
+            let Some(patch) = changes(&vcenters, &categories(), object) else { continue };
+            match api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Ok(written) => *object = without_managed_fields(written),
                 Err(error) => {
                     let error = runtime::error_chain::error_chain(&error);
                     tracing::warn!(node = name, error, "cannot write the topology of a node");
@@ -110,22 +112,63 @@ pub async fn follow(client: Client, vcenters: Vcenters, categories: Categories) 
     }
 }
 
-fn note(event: watcher::Event<NodeTopology>, open: &mut HashMap<String, NodeTopology>) {
+/// The difference between the object and its VM: the status, unless it is a success already, and the limit.
+fn changes(
+    vcenters: &Vcenters,
+    categories: &[Category],
+    object: &NodeTopology,
+) -> Option<serde_json::Value> {
+    let mut patch = serde_json::Map::new();
+    if !is_success(object) {
+        let status = determine(vcenters, categories, object);
+        if object.status.as_ref() != Some(&status) {
+            patch.insert("status".to_owned(), serde_json::json!(status));
+        }
+    }
+    let limit = limit(vcenters, object).map(|limit| limit.to_string());
+    let annotations = object.metadata.annotations.as_ref();
+    let written = annotations.and_then(|all| all.get(volume_limit::ANNOTATION));
+    if limit.is_some() && limit.as_ref() != written {
+        let annotations = serde_json::json!({volume_limit::ANNOTATION: limit});
+        patch.insert("metadata".to_owned(), serde_json::json!({ "annotations": annotations }));
+    }
+    (!patch.is_empty()).then(|| patch.into())
+}
+
+fn is_success(object: &NodeTopology) -> bool {
+    object.status.as_ref().is_some_and(|status| status.status == SUCCESS)
+}
+
+fn without_managed_fields(mut object: NodeTopology) -> NodeTopology {
+    object.metadata.managed_fields = None;
+    object
+}
+
+fn note(event: watcher::Event<NodeTopology>, known: &mut HashMap<String, NodeTopology>) {
     let name = |object: &NodeTopology| object.metadata.name.clone().unwrap_or_default();
     match event {
-        watcher::Event::Init => open.clear(),
+        watcher::Event::Init => known.clear(),
         watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
-            if object.status.as_ref().is_some_and(|status| status.status == SUCCESS) {
-                open.remove(&name(&object));
-            } else {
-                open.insert(name(&object), object);
-            }
+            known.insert(name(&object), without_managed_fields(object));
         }
         watcher::Event::InitDone => {}
         watcher::Event::Delete(object) => {
-            open.remove(&name(&object));
+            known.remove(&name(&object));
         }
     }
+}
+
+/// How many volumes the VM of the node has room for. `None` if its hardware is unknown.
+fn limit(vcenters: &Vcenters, object: &NodeTopology) -> Option<usize> {
+    let uuid: BiosUuid = object.spec.node_uuid.parse().ok()?;
+    for connection in vcenters.all_live().ok()? {
+        let Lookup::Found(vm) = connection.find_vm(uuid) else { continue };
+        let view = connection.inventory().view();
+        let host = vm.host.as_ref().and_then(|host| view.get(host)?.as_host());
+        let version = host.and_then(|host| host.version.as_deref());
+        return Some(volume_limit::of_vm(vm.devices.as_deref()?, version));
+    }
+    None
 }
 
 fn determine(

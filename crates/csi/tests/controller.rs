@@ -1,6 +1,8 @@
 //! The controller service end to end on the vCenter simulator.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+#[path = "controller/bad_days.rs"]
+mod bad_days;
 mod common;
 #[path = "controller/detach.rs"]
 mod detach;

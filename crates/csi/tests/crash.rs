@@ -6,6 +6,8 @@ mod common;
 mod orphans;
 #[path = "crash/repeated.rs"]
 mod repeated;
+#[path = "crash/sidecars.rs"]
+mod sidecars;
 #[path = "crash/wiring.rs"]
 mod wiring;
 
@@ -21,7 +23,7 @@ use kube::{
 };
 use testkit::{ControlPlane, Fault, Inventory, Process, Vcenter, Workdir, eventually};
 use tonic::{
-    Status,
+    Code, Status,
     transport::{Channel, Endpoint},
 };
 use vsphere::{
@@ -210,6 +212,27 @@ async fn a_controller_killed_after_the_task_started_finds_the_task_again() {
     let volume = site.create_at_last().await;
     assert_eq!(site.vcenter.calls().await.count("CnsCreateVolume"), 1, "the task was resumed");
     assert_eq!(site.create_at_last().await.volume_id, volume.volume_id);
+    assert_eq!(site.volumes().await, 1);
+    process.kill();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_somebody_deletes_during_the_creation_does_not_double_the_volume() {
+    let site = Site::start().await;
+    let process = site.controller("only").await;
+    let slow = Fault::on("CnsCreateVolume").task_takes(Duration::from_secs(8)).times(1);
+    site.vcenter.fault(slow).await;
+    let disturb = async {
+        site.recorded(false).await;
+        site.records().delete(NAME, &DeleteParams::default()).await.unwrap();
+        let second = site.create().await.unwrap_err();
+        assert_eq!(second.code(), Code::Aborted, "{second}");
+    };
+    let (first, ()) = tokio::join!(site.create(), disturb);
+    eprintln!("the disturbed call: {first:?}");
+    let volume = site.create_at_last().await;
+    assert_eq!(site.create_at_last().await.volume_id, volume.volume_id);
+    assert_eq!(site.vcenter.calls().await.count("CnsCreateVolume"), 1);
     assert_eq!(site.volumes().await, 1);
     process.kill();
 }

@@ -16,6 +16,7 @@ use csi::{
 };
 use plugin::TestNode;
 use runtime::build::BuildInfo;
+use serde_json::json;
 use testkit::{Disks, Inventory, Process, peer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,11 @@ const NOT_REPORTED: [&str; 2] = [
 /// Runs csi-sanity where the node plugin runs.
 async fn passes(access_type: &str) {
     let stage = Stage::with(Inventory::with_vms(1)).await;
+    // On such a host, as many disks fit on the VM as the plugin reports: 59.
+    for host in ["a1", "a2", "a3", "b1", "b2", "b3"] {
+        let path = format!("/DC0/host/cluster-{}/esx-{host}", &host[..1]);
+        stage.vcenter.patch_host(&path, json!({"version": "7.0.3"})).await;
+    }
     let socket = Socket::bind(&stage.socket()).unwrap();
     let identity = IdentityService::new(BuildInfo::new("vsphere-csi"), Arc::new(|| Ok(())));
     let router = tonic::transport::Server::builder()

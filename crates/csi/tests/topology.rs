@@ -156,3 +156,47 @@ async fn nodes_get_the_topology_of_their_vm_and_a_missing_tag_is_named() {
     vcenter.patch_host("/DC0/host/cluster-b/esx-b3", json!({"maintenance": true})).await;
     status("node-2", "Success").await;
 }
+
+/// The number of volumes on a node is that of its VM: free slots, without those of disks that an administrator added.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_volume_limit_of_a_node_follows_the_hardware_of_its_vm() {
+    let scsi = vec!["pvscsi".to_owned(), "lsilogic".to_owned()];
+    let vm = Vm { scsi, ..Vm::numbered("node", 1) };
+    let inventory = Inventory::small().vms([vm]);
+    let (plane, vcenter) = tokio::join!(ControlPlane::start(), Vcenter::start(inventory));
+    let (vcenters, _supervisor) = connect(&[&vcenter]).await;
+    let client = plane.client();
+    node_topology::install_definition(&client).await.unwrap();
+    let kind = GroupVersionKind::gvk("cns.vmware.com", "v1alpha1", "CSINodeTopology");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "csinodetopologies");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(node_topology::follow(client, vcenters, Arc::new(Vec::new)));
+    let object = DynamicObject::new("node-1", &resource)
+        .data(json!({"spec": {"nodeID": "node-1", "nodeuuid": node(1)}}));
+    eventually("the object is created", 20, async || {
+        api.create(&PostParams::default(), &object).await
+    })
+    .await;
+    let limit = async |wanted: &str| {
+        eventually("the limit is known", 60, async || {
+            let object = api.get("node-1").await.map_err(|error| error.to_string())?;
+            let annotations = object.metadata.annotations.unwrap_or_default();
+            match annotations.get(csi::volume_limit::ANNOTATION) {
+                Some(limit) if limit == wanted => Ok(()),
+                limit => Err(format!("{limit:?}, wanted {wanted}")),
+            }
+        })
+        .await;
+    };
+    // Three paravirtual controllers with 64 slots, of which the boot disk has one.
+    limit("191").await;
+    vcenter.patch_vm("/DC0/vm/node-1", json!({"extraDisks": 3})).await;
+    limit("188").await;
+    for host in ["a1", "a2", "a3", "b1", "b2", "b3"] {
+        let path = format!("/DC0/host/cluster-{}/esx-{host}", &host[..1]);
+        vcenter.patch_host(&path, json!({"version": "7.0.3"})).await;
+    }
+    vcenter.patch_vm("/DC0/vm/node-1", json!({"extraDisks": 2})).await;
+    limit("42").await;
+}

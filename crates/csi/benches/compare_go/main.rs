@@ -3,8 +3,7 @@
 //! `make bench ARGS=csi`, or
 //! `cargo bench -p csi --bench compare_go -- --volumes=500 --parallel=100 --nodes=3,100 --latency=5,20`;
 //! `-- ./vsphere-csi` measures an existing binary, `--only=load` or `--only=size` a part,
-//! `--sizes=100:500,5000:2000` other numbers of nodes and volumes. The simulator creates
-//! about 50 volumes a second, and ever fewer, so large numbers take very long.
+//! `--sizes=100:500,5000:20000` other numbers of nodes and volumes.
 //!
 //! The load: create, attach, detach and delete volumes through the CSI socket. A step of the Go driver that takes
 //! longer than `--go-seconds` (default 5 minutes) is stopped and marked. The output ends with the tables for
@@ -51,7 +50,7 @@ fn options() -> Options {
         latencies: vec![5, 20],
         go: Duration::from_mins(5),
         only: None,
-        sizes: vec![(100, 500), (5_000, 2_000)],
+        sizes: vec![(100, 500), (100, 10_000), (5_000, 20_000)],
     };
     for argument in std::env::args().skip(1) {
         let Some((name, value)) = argument.strip_prefix("--").and_then(|a| a.split_once('='))

@@ -9,10 +9,6 @@ use csi::proto::csi::{
 use testkit::{MemoryGroup, Process, Workdir, eventually};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
-use vsphere::{
-    Client, Credentials, Trust,
-    cns::{BackingDetails, ContainerCluster, CreateSpec, VolumeMetadata},
-};
 
 use crate::{
     PROGRAM,
@@ -20,8 +16,8 @@ use crate::{
 };
 
 const SERIAL: &str = "VMware-42 20 8c 6b d1 0d 37 d0-15 6f 43 5f 99 9d 94 c1\n";
-/// Volumes in one call to the simulator.
-const BATCH: usize = 200;
+/// The most volumes on a node.
+const MAX_ATTACHED: usize = 50;
 
 /// `sizes` are numbers of nodes and volumes.
 pub(crate) async fn measure(sizes: &[(usize, usize)]) {
@@ -34,7 +30,9 @@ pub(crate) async fn measure(sizes: &[(usize, usize)]) {
 
 async fn with(nodes: usize, volumes: usize) {
     let environment = Environment::of_size(nodes).await;
-    add_volumes(&environment, volumes).await;
+    // A quarter of the volumes is not attached.
+    let attached = (volumes * 3 / 4 / nodes).min(MAX_ATTACHED);
+    environment.vcenter.add_volumes(CLUSTER, volumes, attached).await;
     environment.vcenter.forget_calls().await;
     let began = Instant::now();
     let running = environment.start(Driver::Ours).await;
@@ -87,47 +85,6 @@ async fn listed(client: &ControllerClient<Channel>, volumes: usize, running: &Ru
     .await;
 }
 
-/// Creates volumes in the simulator, without the driver.
-async fn add_volumes(environment: &Environment, count: usize) {
-    let vcenter = &environment.vcenter;
-    let client = Client::builder(vcenter.address().to_string())
-        .trust(Trust::CaBundle(vcenter.ca_pem()))
-        .credentials(Credentials::new(vcenter.user().to_owned(), vcenter.password().to_owned()))
-        .connect()
-        .await
-        .unwrap();
-    let cluster = ContainerCluster {
-        kind: "KUBERNETES".to_owned(),
-        id: CLUSTER.to_owned(),
-        user: vcenter.user().to_owned(),
-        flavor: Some("VANILLA".to_owned()),
-        distribution: None,
-        delete: None,
-    };
-    let spec = |number: usize| CreateSpec {
-        name: format!("pvc-{number:08x}-0000-4000-8000-000000000000"),
-        id: None,
-        datastores: Vec::new(),
-        metadata: VolumeMetadata {
-            cluster: Some(cluster.clone()),
-            entities: Vec::new(),
-            clusters: vec![cluster.clone()],
-        },
-        backing: BackingDetails::block(8),
-        policy: None,
-        permissions: Vec::new(),
-        source: None,
-    };
-    for from in (0..count).step_by(BATCH) {
-        let specs: Vec<CreateSpec> = (from..count.min(from + BATCH)).map(spec).collect();
-        let task = client.create_volumes(specs).await.unwrap();
-        for outcome in task.wait(Duration::from_mins(5)).await.unwrap() {
-            outcome.result.unwrap();
-        }
-    }
-    client.shut_down().await;
-}
-
 /// The node plugin after its start and some calls.
 async fn node_plugin() {
     let workdir = Workdir::new("csi-bench-node").unwrap();
@@ -146,6 +103,7 @@ async fn node_plugin() {
         "--bind-address=127.0.0.1".to_owned(),
         "--port=0".to_owned(),
         "--topology=false".to_owned(),
+        "--volume-limit=false".to_owned(),
     ];
     let process = Process::spawn(&program, "node", arguments, &[], &workdir).unwrap();
     let running = Running { process, memory, socket };

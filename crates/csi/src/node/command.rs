@@ -40,6 +40,7 @@ use crate::proto::csi::{identity_server::IdentityServer, node_server::NodeServer
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
 const FINISH_TIMEOUT: Duration = Duration::from_secs(20);
 const STATS_TIMEOUT: Duration = Duration::from_secs(20);
+const LIMIT_TIMEOUT: Duration = Duration::from_secs(10);
 const SOCKET_CHECK: Duration = Duration::from_secs(10);
 const SOCKET_GRACE: Duration = Duration::from_secs(45);
 
@@ -66,11 +67,16 @@ pub struct NodeArguments {
     #[arg(long, env = "PLUGINS_REGISTRY", default_value = "/var/lib/kubelet/plugins_registry")]
     pub plugins_registry: String,
 
-    /// The most volumes on this node: 59 with four SCSI controllers, up to 255 from vSphere 8 on.
+    /// The most volumes on this node; 0 if only the room on its VM counts.
     #[arg(long, env = "MAX_VOLUMES_PER_NODE", default_value_t = 59, value_parser = clap::value_parser!(i64).range(0..=255))]
     pub max_volumes_per_node: i64,
 
-    /// Ask the controller for the topology of this node, through its CSINodeTopology object.
+    /// Ask the controller how many volumes the VM has room for, through the CSINodeTopology object of this node. The
+    /// smaller number counts.
+    #[arg(long, env = "CSI_VOLUME_LIMIT", num_args = 0..=1, default_value = "true", default_missing_value = "true", action = ArgAction::Set)]
+    pub volume_limit: bool,
+
+    /// Ask the controller for the topology of this node, in the same way.
     #[arg(long, env = "CSI_TOPOLOGY", num_args = 0..=1, default_value = "true", default_missing_value = "true", action = ArgAction::Set)]
     pub topology: bool,
 
@@ -199,7 +205,7 @@ async fn service(
 ) -> Result<NodeService, NodeError> {
     let tools = Tools::new(Duration::from_secs(arguments.tool_timeout_seconds), metrics.clone());
     let device_timeout = Duration::from_secs(arguments.device_timeout_seconds);
-    let topology = if arguments.topology {
+    let controller = if arguments.topology || arguments.volume_limit {
         let cluster = ClusterOptions {
             kubeconfig: arguments.kubeconfig.clone(),
             ..ClusterOptions::default()
@@ -207,7 +213,10 @@ async fn service(
         let client = kubernetes::client(&cluster, build).await.context(ClusterSnafu)?;
         let minutes = Duration::from_mins(arguments.topology_timeout_minutes);
         let timeout = arguments.topology_timeout_seconds.map_or(minutes, Duration::from_secs);
-        Some(NodeTopology { client, node: arguments.node_name.clone(), timeout })
+        // A node without a topology can register before the controller runs.
+        let timeout = if arguments.topology { timeout } else { timeout.min(LIMIT_TIMEOUT) };
+        let node = arguments.node_name.clone();
+        Some(NodeTopology { client, node, timeout, answered: Arc::default() })
     } else {
         None
     };
@@ -227,7 +236,8 @@ async fn service(
         operations: operations.clone(),
         sys: arguments.sys_root.clone(),
         max_volumes: arguments.max_volumes_per_node,
-        topology,
+        controller,
+        has_topology: arguments.topology,
     })
 }
 

@@ -189,6 +189,7 @@ impl FileSystems {
     ) -> Result<(), FileSystemError> {
         let shown = device.path.display().to_string();
         let marks = Marks::read(device, uuid).await.context(SizeSnafu)?;
+        self.require_unchanged(device, uuid)?;
         let all = marks.clone();
         self.mark(&shown, move || all.write()).await?;
         tracing::info!(device = shown, file_system = kind.name(), "formatting an empty disk");
@@ -206,8 +207,7 @@ impl FileSystems {
         };
         // They recognise a half-made file system.
         let overwrite = again && matches!(kind, FileSystem::Xfs | FileSystem::Btrfs);
-        let checked = self.devices.check(device, uuid);
-        checked.map_err(|why| FileSystemError::Changed { device: shown.clone(), why })?;
+        self.require_unchanged(device, uuid)?;
         let made =
             mkfs.args(overwrite.then_some("-f")).arg(&device.path).limit(self.limit).run().await;
         made.context(FormatSnafu { kind: kind.name(), device: &shown })?;
@@ -233,9 +233,15 @@ impl FileSystems {
             let why = format!("it was the device {} and is {number}", device.number);
             return ChangedSnafu { device: shown, why }.fail();
         }
-        let checked = self.devices.check(device, uuid);
-        checked.map_err(|why| FileSystemError::Changed { device: shown, why })?;
+        self.require_unchanged(device, uuid)?;
         Ok(file)
+    }
+
+    /// Fails if another disk has the device's path now.
+    fn require_unchanged(&self, device: &Device, uuid: &DiskUuid) -> Result<(), FileSystemError> {
+        let checked = self.devices.check(device, uuid);
+        let device = device.path.display().to_string();
+        checked.map_err(|why| FileSystemError::Changed { device, why })
     }
 
     async fn verify(

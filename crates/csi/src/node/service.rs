@@ -8,7 +8,7 @@ use super::{
     request::{
         Expand, Publish, RequestError, Stage, measured_path, unpublished_path, unstaged_path,
     },
-    topology::{NodeTopology, Segments},
+    topology::{Answer, NodeTopology},
     vm_uuid::vm_uuid,
     volumes::{ExpandError, PublishError, StageError, StatsError, Volumes},
 };
@@ -29,9 +29,39 @@ pub struct NodeService {
     pub volumes: Volumes,
     pub operations: Operations,
     pub sys: std::path::PathBuf,
+    /// The configured maximum. 0: only the VM limits the number of volumes.
     pub max_volumes: i64,
-    /// `None`: the node has no topology.
-    pub topology: Option<NodeTopology>,
+    /// `None`: the controller is not asked.
+    pub controller: Option<NodeTopology>,
+    /// Whether the node has a topology, which the controller must know.
+    pub has_topology: bool,
+}
+
+impl NodeService {
+    async fn ask_controller(&self, node_id: &str) -> Result<Answer, Status> {
+        let Some(controller) = &self.controller else { return Ok(Answer::default()) };
+        match controller.ask(node_id).await {
+            Ok(answer) if self.has_topology => Ok(answer),
+            Ok(answer) => Ok(Answer { limit: answer.limit, ..Answer::default() }),
+            Err(error) if self.has_topology => Err(status(Code::Unavailable, &error)),
+            Err(error) => {
+                // The kubelet asks again later.
+                let error = runtime::error_chain::error_chain(&error);
+                tracing::warn!(error, "reporting the configured number of volumes");
+                Ok(Answer::default())
+            }
+        }
+    }
+}
+
+/// The limit for the kubelet: the smaller one of the configured maximum and of the VM's room. It is never 0 if the VM has
+/// no room, because 0 means no limit.
+fn limit(configured: i64, room: Option<i64>) -> i64 {
+    match room.map(|room| room.max(1)) {
+        Some(room) if configured == 0 => room,
+        Some(room) => room.min(configured),
+        None => configured,
+    }
 }
 
 /// The status of an error, with all its causes.
@@ -146,15 +176,25 @@ impl Node for NodeService {
         _request: Request<NodeGetInfoRequest>,
     ) -> Result<Response<NodeGetInfoResponse>, Status> {
         let node_id = vm_uuid(&self.sys).map_err(|error| status(Code::Internal, &error))?;
-        let segments = match &self.topology {
-            Some(topology) => topology.segments(&node_id).await,
-            None => Ok(Segments::new()),
-        };
-        let segments = segments.map_err(|error| status(Code::Unavailable, &error))?;
+        let answer = self.ask_controller(&node_id).await?;
         Ok(Response::new(NodeGetInfoResponse {
             node_id,
-            max_volumes_per_node: self.max_volumes,
-            accessible_topology: Some(Topology { segments: segments.into_iter().collect() }),
+            max_volumes_per_node: limit(self.max_volumes, answer.limit),
+            accessible_topology: Some(Topology { segments: answer.segments.into_iter().collect() }),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kubelet_learns_the_smaller_limit_and_never_none() {
+        assert_eq!(limit(59, Some(44)), 44);
+        assert_eq!(limit(30, Some(44)), 30);
+        assert_eq!(limit(59, None), 59);
+        assert_eq!(limit(0, Some(44)), 44);
+        assert_eq!(limit(59, Some(0)), 1, "0 would mean no limit");
     }
 }

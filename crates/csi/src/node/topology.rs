@@ -1,9 +1,16 @@
 //! The topology of this node, through its CSINodeTopology object.
 //!
 //! The node plugin has no access to vCenter. It creates the object, and the controller fills the object's status with
-//! the tags of the VM.
+//! the tags of the VM, and an annotation with the number of volumes that the VM has room for.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::TryStreamExt as _;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::OwnerReference};
@@ -17,6 +24,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use snafu::{ResultExt as _, Snafu};
 use tokio::time::timeout;
+
+use crate::volume_limit;
 
 const SUCCESS: &str = "Success";
 const ERROR: &str = "Error";
@@ -84,13 +93,33 @@ pub enum TopologyError {
 /// Segments by key.
 pub type Segments = BTreeMap<String, String>;
 
-/// Reads the topology of one node.
+/// The knowledge of the controller about the VM of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub segments: Segments,
+    /// How many volumes the VM has room for, if the controller knows.
+    pub limit: Option<i64>,
+}
+
+impl From<&CSINodeTopology> for Answer {
+    fn from(object: &CSINodeTopology) -> Self {
+        let limit = object.annotations().get(volume_limit::ANNOTATION);
+        Self {
+            segments: object.status.as_ref().map(segments).unwrap_or_default(),
+            limit: limit.and_then(|limit| limit.parse().ok()),
+        }
+    }
+}
+
+/// Asks the controller about the VM of one node.
 #[derive(Clone)]
 pub struct NodeTopology {
     pub client: Client,
     pub node: String,
     /// How long the controller can take.
     pub timeout: Duration,
+    /// Whether the controller answered this process.
+    pub answered: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for NodeTopology {
@@ -100,26 +129,39 @@ impl std::fmt::Debug for NodeTopology {
 }
 
 impl NodeTopology {
-    /// Asks the controller and waits for its answer. If it does not answer, the last answer for the same VM counts: a
-    /// node whose plugin restarts must not depend on the controller.
-    pub async fn segments(&self, vm_uuid: &str) -> Result<Segments, TopologyError> {
+    /// Asks the controller and waits for its answer, once in the life of the process. Later calls read the object: the
+    /// kubelet repeats its question for the limit, and refuses a node whose topology changes.
+    ///
+    /// If the controller does not answer, the last answer for the same VM counts: a node whose plugin restarts must not
+    /// depend on the controller.
+    pub async fn ask(&self, vm_uuid: &str) -> Result<Answer, TopologyError> {
         let api = Api::<CSINodeTopology>::all(self.client.clone());
         let node = self.node.as_str();
         let before = api.get_opt(node).await.context(WriteSnafu { node })?;
-        let known = before.as_ref().filter(|object| object.spec.node_uuid == vm_uuid);
-        let known = known
-            .and_then(|object| object.status.clone())
-            .filter(|status| status.status == SUCCESS);
+        let is_answer = |object: &&CSINodeTopology| {
+            let status = object.status.as_ref();
+            object.spec.node_uuid == vm_uuid
+                && status.is_some_and(|status| status.status == SUCCESS)
+        };
+        let known = before.as_ref().filter(is_answer).map(Answer::from);
+        if let Some(known) = &known
+            && self.answered.load(Ordering::Relaxed)
+        {
+            return Ok(known.clone());
+        }
         match before {
             None => self.create(&api, vm_uuid).await?,
             Some(_) => self.reset(&api, vm_uuid).await?,
         }
         match (timeout(self.timeout, self.answer(&api)).await, known) {
-            (Ok(answer), _) => answer,
-            (Err(_), Some(status)) => {
+            (Ok(answer), _) => {
+                self.answered.store(answer.is_ok(), Ordering::Relaxed);
+                answer
+            }
+            (Err(_), Some(known)) => {
                 tracing::warn!("the controller did not answer; using its answer from before");
                 self.write_status(&api, SUCCESS).await?;
-                Ok(segments(&status))
+                Ok(known)
             }
             (Err(_), None) => NoAnswerSnafu { node, waited: self.timeout }.fail(),
         }
@@ -171,7 +213,7 @@ impl NodeTopology {
         Ok(())
     }
 
-    async fn answer(&self, api: &Api<CSINodeTopology>) -> Result<Segments, TopologyError> {
+    async fn answer(&self, api: &Api<CSINodeTopology>) -> Result<Answer, TopologyError> {
         let node = self.node.as_str();
         let only = watcher::Config::default().fields(&format!("metadata.name={node}"));
         let mut objects =
@@ -186,10 +228,10 @@ impl NodeTopology {
                     continue;
                 }
             };
-            let Some(status) = object.status else { continue };
+            let Some(status) = &object.status else { continue };
             match status.status.as_str() {
-                SUCCESS => return Ok(segments(&status)),
-                ERROR => return FailedSnafu { node, message: status.error_message }.fail(),
+                SUCCESS => return Ok(Answer::from(&object)),
+                ERROR => return FailedSnafu { node, message: &status.error_message }.fail(),
                 _ => {}
             }
         }

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! `VDO_SEEDS` is the number of runs for a campaign of average length; these runs are short, so there are twice as
-//! many. `VDO_FIRST_SEED` is the first seed; `VDO_SEED` repeats one run.
+//! many: `VDO_SEEDS=1000` means 2,000 runs. `VDO_FIRST_SEED` is the first seed; `VDO_SEED` repeats one run. A long campaign
+//! prints its progress, and ends at the first run that fails, with its seed.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -40,6 +41,8 @@ const CLIENTS: u64 = 3;
 const OPERATIONS: u64 = 6;
 /// With this many runs, every kind of fault and operation must happen.
 const ENOUGH: usize = 100;
+/// Runs between two lines of progress.
+const PROGRESS: usize = 50;
 
 /// How often each fault and operation happened.
 #[derive(Debug, Default)]
@@ -66,6 +69,7 @@ async fn no_volume_is_lost_or_doubled_whatever_fails() {
     let (began, count) = (tokio::time::Instant::now(), seeds.len());
     let outside = Outside::start().await;
     let (left, tally) = (RefCell::new(seeds.into_iter()), Tally::default());
+    let done = std::cell::Cell::new(0_usize);
     let lane = async |number: usize| {
         let mut generation = 0;
         loop {
@@ -77,6 +81,14 @@ async fn no_volume_is_lost_or_doubled_whatever_fails() {
                 }
                 if let Some(lane) = &lane {
                     run(lane, seed, &tally).await;
+                    done.set(done.get() + 1);
+                    if done.get().is_multiple_of(PROGRESS) {
+                        println!(
+                            "{} of {count} runs passed, {} s",
+                            done.get(),
+                            began.elapsed().as_secs()
+                        );
+                    }
                 }
             }
             generation += 1;
@@ -94,7 +106,7 @@ async fn no_volume_is_lost_or_doubled_whatever_fails() {
 
 /// One run: clients work while faults occur. In the end, vCenter and the clients must agree.
 async fn run(lane: &Lane, seed: u64, tally: &Tally) {
-    let text = |what: &str| format!("seed {seed}: {what}");
+    let text = |what: &str| format!("seed {seed} (repeat it with VDO_SEED={seed}): {what}");
     let clients = (0..CLIENTS).map(|number| Client::new(lane, seed, number, tally));
     let mut clients: Vec<Client<'_>> = clients.collect();
     let work = join_all(clients.iter_mut().map(|client| client.work(OPERATIONS)));

@@ -155,7 +155,13 @@ fn node(workdir: &Workdir) -> Process {
         format!("--dev-root={}", folder.join("dev").display()),
         format!("--sys-root={}", folder.join("sys").display()),
     ]);
-    let plain = ["--plugins-registry=", "--node-name=n1", "--port=0", "--topology=false"];
+    let plain = [
+        "--plugins-registry=",
+        "--node-name=n1",
+        "--port=0",
+        "--topology=false",
+        "--volume-limit=false",
+    ];
     arguments.extend(plain.map(str::to_owned));
     arguments
         .extend(["--device-timeout-seconds=1", "--tool-timeout-seconds=10"].map(str::to_owned));

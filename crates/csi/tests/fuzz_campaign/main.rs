@@ -24,7 +24,14 @@ mod requests;
 mod rpcs;
 mod wire;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use driver::Driver;
 use requests::Requests;
@@ -43,6 +50,8 @@ const AT_LEAST: u64 = 50;
 const LONG: u64 = 60;
 /// Longer than any timeout of the driver in this test.
 const HANGS: Duration = Duration::from_mins(1);
+const PROGRESS: Duration = Duration::from_mins(1);
+static SENT: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug, Default)]
 struct Answers {
@@ -64,8 +73,20 @@ async fn any_request_gets_an_answer_with_a_code_of_the_specification() {
     for seed in first..first + WORKERS {
         workers.spawn(work(driver.clone(), seed, end));
     }
+    let progress = async || -> std::convert::Infallible {
+        let began = Instant::now();
+        loop {
+            tokio::time::sleep(PROGRESS).await;
+            let (sent, passed) = (SENT.load(Ordering::Relaxed), began.elapsed().as_secs());
+            println!("{sent} requests in {passed} of {seconds} s");
+        }
+    };
+    let parts = tokio::select! {
+        parts = workers.join_all() => parts,
+        never = progress() => match never {},
+    };
     let mut answers = Answers::default();
-    for part in workers.join_all().await {
+    for part in parts {
         answers.wrong.extend(part.wrong);
         for (key, count) in part.codes {
             *answers.codes.entry(key).or_default() += count;
@@ -99,6 +120,7 @@ async fn work(driver: Arc<Driver>, seed: u64, end: Instant) -> Answers {
     let mut number = 0_u64;
     while Instant::now() < end || number < AT_LEAST {
         number += 1;
+        SENT.fetch_add(1, Ordering::Relaxed);
         let rpc = &ALL[usize::try_from(random.below(ALL.len() as u64)).unwrap()];
         let mut requests = Requests { random: &mut random, known: &driver.known };
         let mut bytes = (rpc.request)(&mut requests);

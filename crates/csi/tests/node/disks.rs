@@ -115,7 +115,7 @@ async fn a_disk_that_never_appears_is_an_error_that_names_the_remedy() {
 }
 
 /// The kernel's number of a disk, `7:3`.
-fn number(node: &TestNode, device: &Path) -> String {
+pub(crate) fn number(node: &TestNode, device: &Path) -> String {
     use std::os::unix::fs::MetadataExt as _;
     let raw = fs::metadata(node.inside(device)).unwrap().rdev();
     format!("{}:{}", rustix::fs::major(raw), rustix::fs::minor(raw))

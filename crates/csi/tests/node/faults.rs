@@ -1,12 +1,15 @@
 //! Bad days: tools that die or hang, damaged file systems, disks that vanish, a plugin that is killed.
 
-use std::{fs, os::unix::fs::FileExt as _, sync::Arc};
+use std::{fs, os::unix::fs::FileExt as _, path::PathBuf, sync::Arc};
 
 use csi::proto::csi::NodeGetCapabilitiesRequest;
 use testkit::{Disks, eventually};
 use tonic::Code;
 
-use crate::plugin::{MIB, TestNode, Volume, is_blank};
+use crate::{
+    disks::number,
+    plugin::{MIB, TestNode, Volume, is_blank},
+};
 
 #[tokio::test]
 #[ignore = "needs root and loop devices: make test-nodes"]
@@ -108,6 +111,84 @@ async fn a_mount_that_hangs_times_out() {
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
     node.remove_fake_tool("mount");
     node.mount(&volume).await;
+}
+
+/// A disk whose reads by the plugin do not return, until this is dropped.
+struct HungDisk {
+    cgroup: PathBuf,
+    number: String,
+}
+
+impl HungDisk {
+    fn new(node: &TestNode, device: &std::path::Path) -> Self {
+        let cgroup = PathBuf::from(format!("/sys/fs/cgroup/blkio/vdo-{}", std::process::id()));
+        fs::create_dir_all(&cgroup).unwrap();
+        let hung = Self { cgroup, number: number(node, device) };
+        // One byte in a second: a block takes an hour.
+        hung.limit(1);
+        fs::write(hung.cgroup.join("cgroup.procs"), node.plugin().pid().to_string()).unwrap();
+        hung
+    }
+
+    fn limit(&self, bytes_per_second: u64) {
+        let line = format!("{} {bytes_per_second}", self.number);
+        fs::write(self.cgroup.join("blkio.throttle.read_bps_device"), line).unwrap();
+    }
+}
+
+impl Drop for HungDisk {
+    fn drop(&mut self) {
+        self.limit(0);
+        let procs = fs::read_to_string(self.cgroup.join("cgroup.procs")).unwrap_or_default();
+        for process in procs.lines() {
+            let _ = fs::write("/sys/fs/cgroup/blkio/cgroup.procs", process);
+        }
+        let _ = fs::remove_dir(&self.cgroup);
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
+async fn a_disk_that_hangs_is_reported_and_other_volumes_go_on() {
+    let arguments = ["--tool-timeout-seconds=3", "--format-timeout-seconds=3"];
+    let node = TestNode::start_with(Arc::new(Disks::start()), &arguments).await;
+    let (hangs, other) = (Volume::with("ext4"), Volume::with("xfs"));
+    let device = node.attach(&hangs);
+    node.attach(&other);
+    let hung = HungDisk::new(&node, &device);
+    for _ in 0..2 {
+        let error = node.stage(&hangs).await.unwrap_err();
+        assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+        assert!(error.message().contains(&*device.display().to_string()), "{error}");
+    }
+    node.mount(&other).await;
+    drop(hung);
+    eventually("the disk answers again", 60, async || {
+        node.stage(&hangs).await.map_err(|error| error.to_string())
+    })
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
+async fn a_disk_that_takes_the_name_of_the_volume_is_not_written_to() {
+    let node = TestNode::start().await;
+    let (volume, other) = (Volume::with("ext4"), Volume::with("ext4"));
+    let device = node.attach_small(&volume);
+    let other_device = node.attach_small(&other);
+    let (shown, numbers) = (device.display(), number(&node, &other_device).replace(':', " "));
+    // While the driver looks at the disk, its name goes to another one.
+    let script = format!(
+        r#"for last; do :; done
+if [ "$last" = {shown} ]; then rm {shown}; mknod {shown} b {numbers}; fi
+PATH=${{PATH#*:}} exec blkid "$@""#
+    );
+    node.fake_tool("blkid", &script);
+    let error = node.stage(&volume).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable, "{error}");
+    assert!(error.message().contains("was the device"), "{error}");
+    assert!(is_blank(&node, &other), "the other disk has been written to");
+    assert!(is_blank(&node, &volume), "the disk has been written to");
 }
 
 #[tokio::test]

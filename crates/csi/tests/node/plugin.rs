@@ -112,7 +112,7 @@ impl TestNode {
             ["--node-name=n1", "--port=0", "--log=debug,h2=info,tower=info"].map(Into::into),
         );
         if !arguments.iter().any(|argument| argument.starts_with("--kubeconfig")) {
-            all.push("--topology=false".into());
+            all.extend(["--topology=false", "--volume-limit=false"].map(Into::into));
         }
         all.extend(arguments.iter().map(Into::into));
         self.arguments.clone_from(&all);

@@ -24,8 +24,8 @@ async fn info(node: &TestNode) -> Result<NodeGetInfoResponse, Status> {
     Ok(node.client().await.node_get_info(NodeGetInfoRequest {}).await?.into_inner())
 }
 
-/// Waits until the plugin asks, and answers with a status.
-async fn answer(client: &Client, status: serde_json::Value) {
+/// Waits until the plugin asks, and answers.
+async fn answer(client: &Client, change: serde_json::Value) {
     let api = Api::<CSINodeTopology>::all(client.clone());
     eventually("the plugin asks", 30, async || {
         let object = api.get("n1").await.map_err(|error| error.to_string())?;
@@ -33,8 +33,12 @@ async fn answer(client: &Client, status: serde_json::Value) {
         if asks { Ok(()) } else { Err("the status is still the old one".to_owned()) }
     })
     .await;
-    let change = Patch::Merge(json!({ "status": status }));
-    api.patch("n1", &PatchParams::default(), &change).await.unwrap();
+    api.patch("n1", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+}
+
+/// The annotation with the number of volumes that the VM has room for.
+fn room(volumes: u32) -> serde_json::Value {
+    json!({"annotations": {"csi.vsphere.vmware.com/volume-limit": volumes.to_string()}})
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,12 +56,14 @@ async fn the_topology_of_a_node_comes_from_the_controller() {
     Api::<Node>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
     let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig().display());
     let arguments = [kubeconfig.as_str(), "--topology-timeout-seconds=20"];
-    let node = TestNode::start_with(Arc::new(Disks::start()), &arguments).await;
+    let mut node = TestNode::start_with(Arc::new(Disks::start()), &arguments).await;
 
     let labels = json!([{"key": "topology.csi.vmware.com/zone", "value": "zone-a"}]);
     let success = json!({"status": "Success", "topologyLabels": labels, "errorMessage": ""});
+    let success = json!({"metadata": room(44), "status": success});
     let (info_now, ()) = tokio::join!(info(&node), answer(&client, success));
     let info_now = info_now.unwrap();
+    assert_eq!(info_now.max_volumes_per_node, 44);
     assert_eq!(info_now.node_id, VM_UUID);
     let zone = ("topology.csi.vmware.com/zone".to_owned(), "zone-a".to_owned());
     let expected = HashMap::from([zone]);
@@ -67,13 +73,35 @@ async fn the_topology_of_a_node_comes_from_the_controller() {
     assert_eq!((object.spec.node_id.as_str(), object.spec.node_uuid.as_str()), ("n1", VM_UUID));
     assert_eq!(object.metadata.owner_references.unwrap()[0].kind, "Node");
 
-    // A controller that is down does not keep a node from registering again.
+    // The kubelet asks again for the limit; the controller need not answer.
+    let change = Patch::Merge(json!({ "metadata": room(43) }));
+    api.patch("n1", &PatchParams::default(), &change).await.unwrap();
     let again = info(&node).await.unwrap();
+    assert_eq!(again.max_volumes_per_node, 43);
     assert_eq!(again.accessible_topology.unwrap().segments, expected);
 
+    // A controller that is down does not keep a node from registering again.
+    node.restart_plugin().await;
+    let again = info(&node).await.unwrap();
+    assert_eq!(again.accessible_topology.unwrap().segments, expected);
+    assert_eq!(again.max_volumes_per_node, 43);
+
     let failure = json!({"status": "Error", "errorMessage": "the VM has no tag of k8s-zone"});
-    let (failed, ()) = tokio::join!(info(&node), answer(&client, failure));
+    let (failed, ()) = tokio::join!(info(&node), answer(&client, json!({ "status": failure })));
     let error = failed.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     assert!(error.message().contains("the VM has no tag of k8s-zone"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root and loop devices: make test-nodes"]
+async fn a_node_without_topology_registers_although_the_controller_is_down() {
+    let plane = ControlPlane::start().await;
+    let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig().display());
+    let arguments = [kubeconfig.as_str(), "--topology=false", "--topology-timeout-seconds=1"];
+    // There is not even the definition of CSINodeTopologies.
+    let node = TestNode::start_with(Arc::new(Disks::start()), &arguments).await;
+    let answer = info(&node).await.unwrap();
+    assert_eq!(answer.max_volumes_per_node, 59);
+    assert!(answer.accessible_topology.unwrap().segments.is_empty());
 }
