@@ -3,13 +3,13 @@
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use vsphere::{
-    BiosUuid, InstanceUuid, MoRef,
+    BiosUuid, InstanceUuid, Kind, MoRef,
     inventory::{Object, PowerState, Selection, Tree, Vm},
 };
 
 use crate::{
     identity::short_name,
-    model::{Guest, Interface, Metadata, Power, VirtualMachine, VmRef},
+    model::{Guest, Interface, Metadata, Placement, Power, VirtualMachine, VmRef},
     zones::TaggedObject,
 };
 
@@ -174,7 +174,21 @@ impl Catalogue<'_> {
                     encoding: option(ENCODING).unwrap_or_default(),
                 }),
             },
+            placement: self.placement(vm),
         }
+    }
+
+    fn placement(&self, vm: &Vm) -> Option<Placement> {
+        let host = self.tree.get(vm.host.as_ref()?)?.as_host()?;
+        // The parent of a standalone host is a compute resource, not a cluster.
+        let parent = host.parent.as_ref().and_then(|parent| self.tree.get(parent));
+        let parent = parent.and_then(Object::as_cluster);
+        let cluster = parent.filter(|c| c.reference.kind == Kind::ClusterComputeResource);
+        let cluster = cluster.and_then(|cluster| cluster.name.as_deref());
+        Some(Placement {
+            host: host.name.as_deref()?.to_owned(),
+            cluster: cluster.map(str::to_owned),
+        })
     }
 }
 

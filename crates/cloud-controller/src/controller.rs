@@ -62,6 +62,8 @@ pub struct Options {
     pub require_zones: bool,
     /// Update zone, region and instance type labels after initialisation.
     pub refresh_labels: bool,
+    /// Label nodes with their ESXi host and cluster.
+    pub host_labels: bool,
 }
 
 /// Clones share one controller.

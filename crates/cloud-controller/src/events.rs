@@ -163,8 +163,7 @@ async fn send(api: Api<KubeEvent>, mut pending: mpsc::Receiver<PendingEvent>, ma
 /// The API server accepts at most 1024 bytes.
 fn truncate(mut text: String) -> String {
     if text.len() > 1024 {
-        let end = (0..=1020).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
+        text.truncate(text.floor_char_boundary(1020));
         text.push('…');
     }
     text

@@ -9,8 +9,8 @@ use crate::{
     addresses::{self, AddressRules, Family, NoAddress, Preference, Selected},
     identity, instance_type,
     model::{
-        Address, AddressKind, LABEL_PAIRS, Node, PROVIDER_ID_SCHEME, Taint, UNINITIALIZED,
-        VirtualMachine,
+        Address, AddressKind, CLUSTER_LABEL, HOST_LABEL, LABEL_PAIRS, Node, PROVIDER_ID_SCHEME,
+        Taint, UNINITIALIZED, VirtualMachine,
     },
     provided_ip::{self, ProvidedIpError},
     record::{ANNOTATION, Record},
@@ -179,6 +179,46 @@ pub fn label_changes(
         }
     }
     (!changes.is_empty()).then_some(changes)
+}
+
+/// The labels for host and cluster to write (`None` removes one). They are the controller's own: without
+/// `wanted` it removes them, because nobody would update them. They stay while the host is not in view.
+pub fn placement_changes(
+    node: &Node,
+    vm: &VirtualMachine,
+    wanted: bool,
+) -> BTreeMap<String, Option<String>> {
+    let (host, cluster) = match (&vm.placement, wanted) {
+        (_, false) => (None, None),
+        (None, true) => return BTreeMap::new(),
+        (Some(placement), true) => (Some(&placement.host), placement.cluster.as_ref()),
+    };
+    let wanted = [(HOST_LABEL, host), (CLUSTER_LABEL, cluster)].into_iter();
+    let wanted = wanted.map(|(key, name)| (key, name.and_then(|name| label_value(name))));
+    let differs = |(key, value): &(&str, Option<String>)| {
+        node.labels.get(*key).map(|value| &**value) != value.as_deref()
+    };
+    wanted.filter(differs).map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// A name as a label value: other characters become `-`. A name that is too long ends in a checksum, so that
+/// two hosts with the same beginning stay apart.
+fn label_value(name: &str) -> Option<String> {
+    const MAX: usize = 63;
+    const CHECKSUM: usize = 8;
+    let usable = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let ends = |c: char| !c.is_ascii_alphanumeric();
+    let text: String = name.chars().map(|c| if usable(c) { c } else { '-' }).collect();
+    let text = text.trim_matches(ends);
+    if text.len() <= MAX {
+        return (!text.is_empty()).then(|| text.to_owned());
+    }
+    // FNV-1a: the same in every version of this program.
+    let checksum = name
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let start = text[..MAX - CHECKSUM - 1].trim_end_matches(ends);
+    Some(format!("{start}-{checksum:08x}"))
 }
 
 /// Removes labels of the domains kubernetes.io and k8s.io.

@@ -21,6 +21,10 @@ pub const LABEL_PAIRS: [(&str, &str); 3] = [
     ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
 ];
 
+/// The labels for the ESXi host and the cluster of a node's VM.
+pub const HOST_LABEL: &str = "vdo.vmware.com/esxi-host";
+pub const CLUSTER_LABEL: &str = "vdo.vmware.com/cluster";
+
 pub type Labels = BTreeMap<Box<str>, Box<str>>;
 
 /// The fields of a Node that the controller needs. Thousands of nodes fit into a few megabytes.
@@ -152,6 +156,8 @@ pub struct VirtualMachine {
     pub memory_mib: i32,
     pub guest_id: String,
     pub guest: Guest,
+    /// `None` if the host is not in view.
+    pub placement: Option<Placement>,
 }
 
 impl VirtualMachine {
@@ -159,6 +165,15 @@ impl VirtualMachine {
     pub fn title(&self) -> String {
         format!("{} ({})", self.path, self.vm_ref)
     }
+}
+
+/// Where a VM runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The name of the ESXi host.
+    pub host: String,
+    /// The name of its cluster; `None` for a standalone host.
+    pub cluster: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

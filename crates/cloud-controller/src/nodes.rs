@@ -25,7 +25,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::{
-    model::{Address, LABEL_PAIRS, Labels, Node, PROVIDED_NODE_IP, Taint},
+    model::{
+        Address, CLUSTER_LABEL, HOST_LABEL, LABEL_PAIRS, Labels, Node, PROVIDED_NODE_IP, Taint,
+    },
     record,
 };
 
@@ -134,11 +136,12 @@ impl Resource for NodeObject {
 pub struct LabelFilter(HashSet<String>);
 
 impl LabelFilter {
-    /// Keeps the labels for zone, region and instance type, and `extra`.
+    /// Keeps the labels for zone, region, instance type, host and cluster, and `extra`.
     pub fn with<'a>(extra: impl IntoIterator<Item = &'a String>) -> Self {
         let own =
             LABEL_PAIRS.iter().flat_map(|(beta, stable)| [beta.to_string(), stable.to_string()]);
-        Self(own.chain(extra.into_iter().cloned()).collect())
+        let placement = [HOST_LABEL, CLUSTER_LABEL].map(str::to_owned);
+        Self(own.chain(placement).chain(extra.into_iter().cloned()).collect())
     }
 }
 

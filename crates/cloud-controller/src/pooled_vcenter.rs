@@ -49,8 +49,10 @@ pub struct SharedSettings {
     pub categories: Categories,
     pub tag_period: Duration,
     pub scope: Scope,
-    /// Whether changes above VMs (hosts, clusters, folders) affect labels of initialised nodes.
+    /// Whether changes of tags above VMs (hosts, clusters, folders) affect labels of initialised nodes.
     pub refresh_labels: bool,
+    /// Whether nodes have labels with their host and cluster.
+    pub host_labels: bool,
     pub limits: Limits,
     pub user_agent: String,
     pub metrics: Metrics,
@@ -212,8 +214,9 @@ impl PooledVcenter {
         ));
         let connecting = self.connect(&mut credentials);
         let Some(client) = stop.run_until_cancelled(connecting).await else { return };
-        let with_tree =
-            !self.shared.categories.is_empty() || !self.shared.scope.clusters.is_empty();
+        let with_tree = !self.shared.categories.is_empty()
+            || !self.shared.scope.clusters.is_empty()
+            || self.shared.host_labels;
         let watch = client.watch(selection(&self.settings.datacenters, with_tree));
         let inventory = watch.inventory().clone();
         let about = client.about().ok();
@@ -375,7 +378,7 @@ impl PooledVcenter {
                 self.signal(Signal::VirtualMachine(vm_ref(&object)));
                 if object.as_vm().is_none() {
                     self.tags.request_refresh();
-                    if self.shared.refresh_labels {
+                    if self.shared.refresh_labels || self.shared.host_labels {
                         self.signal(Signal::Resync);
                     }
                 }

@@ -266,6 +266,7 @@ fn options(settings: &Settings) -> Options {
         extra_labels: settings.extra_labels.clone(),
         require_zones: settings.flags.require_zones,
         refresh_labels: settings.flags.refresh_labels,
+        host_labels: settings.flags.host_labels,
     }
 }
 
@@ -288,6 +289,7 @@ fn shared(
         tag_period: settings.tag_period(),
         scope: settings.scope(),
         refresh_labels: settings.flags.refresh_labels,
+        host_labels: settings.flags.host_labels,
         limits: Limits { longest_pause, rest_keep_alive, call, connect, idle, ..usual },
         user_agent: build.user_agent(),
         metrics: metrics.clone(),

@@ -65,6 +65,10 @@ pub struct Flags {
     #[arg(long, env = "CCM_REFRESH_LABELS", num_args = 0..=1, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
     pub refresh_labels: bool,
 
+    /// Label nodes with the ESXi host and the cluster of their VM, and update the labels after vMotion.
+    #[arg(long, env = "CCM_HOST_LABELS", num_args = 0..=1, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    pub host_labels: bool,
+
     /// How often to read tags; at most once per second.
     #[arg(long, env = "CCM_TAG_REFRESH_PERIOD", default_value = "4m")]
     pub tag_refresh_period: GoDuration,

@@ -28,6 +28,7 @@ pub(crate) fn vm(name: &str) -> VirtualMachine {
             interfaces: vec![interface("VM Network", &["10.0.0.1"])],
             metadata: None,
         },
+        placement: None,
     }
 }
 

@@ -33,6 +33,13 @@ use testkit::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// The hostile tenant of the operator's tests.
+#[allow(dead_code, unreachable_pub, reason = "this test uses a part of it")]
+#[path = "../../operator/tests/common/adversary.rs"]
+mod adversary;
+
+use adversary::Adversary;
+
 const NAMESPACE: &str = api::NAMESPACE;
 const OPERATOR: &str = "system:serviceaccount:vmware-system-vdo:vdo";
 const OURS: &str = "system:serviceaccount:kube-system:vsphere-cloud-controller-manager";
@@ -43,6 +50,7 @@ struct Product {
     vcenter: Vcenter,
     nodes: Nodes,
     workdir: Workdir,
+    adversary: Adversary,
     _operator: JoinSet<operator::engine::Ended>,
 }
 
@@ -57,6 +65,7 @@ impl Product {
             );
         let vms = inventory.datacenters[0].vms.clone();
         let vcenter = Vcenter::start(inventory).await;
+        let adversary = Adversary::settle(&plane).await;
         let nodes = Nodes::start(&plane).await;
         for (number, vm) in vms.iter().enumerate() {
             let node = Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
@@ -75,6 +84,7 @@ impl Product {
             vcenters.list(&ListParams::default()).await.map(drop)
         })
         .await;
+        adversary.attack(&plane).await;
         let client = plane.client_as(&User::service_account(NAMESPACE, "vdo"));
         let working = Checks::default().register("rounds", "");
         operator::permissions::wait(
@@ -91,17 +101,17 @@ impl Product {
         let mut operator = JoinSet::new();
         operator.spawn(engine.unwrap().run(CancellationToken::new(), working));
         let workdir = Workdir::new("in-the-product").unwrap();
-        Self { plane, vcenter, nodes, workdir, _operator: operator }
+        Self { plane, vcenter, nodes, workdir, adversary, _operator: operator }
     }
 
     async fn configure(&self, implementation: Implementation) {
         let create = PostParams::default();
         let secret: Secret = serde_json::from_value(json!({
-            "metadata": {"name": "vc", "namespace": "kube-system"},
+            "metadata": {"name": "vc", "namespace": NAMESPACE},
             "stringData": {"username": self.vcenter.user(), "password": self.vcenter.password()},
         }))
         .unwrap();
-        let secrets = Api::namespaced(self.plane.client(), "kube-system");
+        let secrets = Api::namespaced(self.plane.client(), NAMESPACE);
         secrets.create(&create, &secret).await.unwrap();
         let vcenter: VsphereCloudConfig = serde_json::from_value(json!({
             "metadata": {"name": "vc", "namespace": NAMESPACE},
@@ -155,7 +165,9 @@ impl Product {
     }
 
     async fn status(&self) -> api::VDOConfigStatus {
-        self.configs().get("vdo").await.unwrap().status.unwrap_or_default()
+        let config = self.configs().get("vdo").await.unwrap();
+        adversary::assert_ignored(&config);
+        config.status.unwrap_or_default()
     }
 
     /// Waits until this controller runs, `nodes` are initialised, and there is no finding above Info.
@@ -300,4 +312,6 @@ async fn one_field_chooses_the_controller_and_changing_it_is_an_upgrade_in_both_
     for account in [OPERATOR, OURS, THEIRS] {
         assert_eq!(product.refusals(account), Vec::<String>::new(), "{account}");
     }
+    product.adversary.assert_held(&product.plane.client()).await;
+    adversary::assert_held_to_the_end(&product.adversary, &product.plane);
 }

@@ -1,7 +1,7 @@
 //! The sync of one node.
 
 use runtime::error_chain::error_chain;
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -111,7 +111,13 @@ impl Shared {
         }
         let plan = initialise::plan(node, vm, addresses, &zones, &self.options.extra_labels);
         match plan {
-            Ok(plan) => self.write_initialisation(node, vm, plan).await,
+            Ok(mut plan) => {
+                let placement = initialise::placement_changes(node, vm, self.options.host_labels);
+                for (key, value) in placement {
+                    plan.patch["metadata"]["labels"][key] = json!(value);
+                }
+                self.write_initialisation(node, vm, plan).await
+            }
             Err(why) => self.postpone(node, vm, &why).await,
         }
     }
@@ -179,12 +185,12 @@ impl Shared {
     async fn update(&self, node: &Node, vm: &VirtualMachine) -> NextSync {
         let mut patch = json!({});
         let mut kinds = Vec::new();
-        if self.options.node_controller
-            && !node.is_uninitialized()
-            && let Some(labels) = self.labels(node, vm)
-        {
-            patch["metadata"]["labels"] = json!(labels);
-            kinds.push("labels");
+        if self.options.node_controller && !node.is_uninitialized() {
+            let labels = self.labels(node, vm);
+            if !labels.is_empty() {
+                patch["metadata"]["labels"] = json!(labels);
+                kinds.push("labels");
+            }
         }
         let record = Record::for_vm(vm).to_text();
         let stale = node.record.as_deref().is_some_and(|old| old != record);
@@ -216,16 +222,16 @@ impl Shared {
         self.update_addresses(&current, vm).await
     }
 
-    fn labels(
-        &self,
-        node: &Node,
-        vm: &VirtualMachine,
-    ) -> Option<std::collections::BTreeMap<String, String>> {
+    /// The labels to write; `None` removes one.
+    fn labels(&self, node: &Node, vm: &VirtualMachine) -> BTreeMap<String, Option<String>> {
         let zones = if self.options.refresh_labels { self.pool.zones(vm) } else { None };
         if let Some(zones) = &zones {
             self.track_zones(node, zones);
         }
-        initialise::label_changes(node, zones.as_ref().map(|zones| (vm, zones)))
+        let changes = initialise::label_changes(node, zones.as_ref().map(|zones| (vm, zones)));
+        let changes = changes.into_iter().flatten().map(|(key, value)| (key, Some(value)));
+        let placement = initialise::placement_changes(node, vm, self.options.host_labels);
+        changes.chain(placement).collect()
     }
 
     /// A node keeps its addresses while its VM is off or VMware Tools does not report.

@@ -19,6 +19,7 @@ fn controller() -> (Controller, PoolSupervisor) {
         tag_period: Duration::from_mins(4),
         scope: Scope::default(),
         refresh_labels: false,
+        host_labels: false,
         limits: vsphere::Limits::default(),
         user_agent: "test".into(),
         metrics: metrics.clone(),
@@ -38,6 +39,7 @@ fn controller() -> (Controller, PoolSupervisor) {
         extra_labels: std::collections::BTreeMap::default(),
         require_zones: false,
         refresh_labels: false,
+        host_labels: false,
     };
     let nodes = Nodes::new(client.clone(), LabelFilter::default(), Mandate::unlimited());
     let (events, _sending) = Events::new(client, Mandate::unlimited());

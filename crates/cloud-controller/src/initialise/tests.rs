@@ -289,3 +289,54 @@ fn a_node_that_reports_another_computers_uuid_gets_no_record() {
         assert_eq!(record.is_some(), recorded, "{reported:?}: {patch}");
     }
 }
+
+#[test]
+fn host_and_cluster_labels_follow_the_vm_while_they_are_wanted() {
+    let at = |host: &str, cluster: Option<&str>| VirtualMachine {
+        placement: Some(crate::model::Placement {
+            host: host.into(),
+            cluster: cluster.map(str::to_owned),
+        }),
+        ..vm("n")
+    };
+    let labelled = |labels: &[(&str, &str)]| {
+        let labels: crate::model::Labels =
+            labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        Node { labels: labels.into(), ..node("n") }
+    };
+    let changes = |node: &Node, vm: &VirtualMachine, wanted| {
+        let text = |(key, value): (String, Option<String>)| {
+            format!("{}={}", key.trim_start_matches("vdo.vmware.com/"), value.unwrap_or_default())
+        };
+        placement_changes(node, vm, wanted).into_iter().map(text).collect::<Vec<_>>()
+    };
+    let (bare, here) = (labelled(&[]), at("esx-1", Some("a")));
+    let current = labelled(&[(HOST_LABEL, "esx-1"), (CLUSTER_LABEL, "a")]);
+    assert_eq!(changes(&bare, &here, true), ["cluster=a", "esxi-host=esx-1"]);
+    assert!(changes(&current, &here, true).is_empty());
+    assert_eq!(changes(&current, &at("esx-2", Some("a")), true), ["esxi-host=esx-2"]);
+    assert_eq!(changes(&current, &at("esx-9", None), true), ["cluster=", "esxi-host=esx-9"]);
+    assert!(changes(&current, &vm("n"), true).is_empty(), "they stay while the host is unknown");
+    assert!(changes(&bare, &here, false).is_empty());
+    assert_eq!(changes(&current, &here, false), ["cluster=", "esxi-host="], "nobody updates them");
+}
+
+#[test]
+fn every_name_becomes_a_valid_label_value() {
+    let long = |end: &str| format!("{}.{end}", "esx".repeat(30));
+    for (name, value) in [
+        ("esx-a1.example.com", "esx-a1.example.com"),
+        ("Cluster A (prod)", "Cluster-A--prod"),
+        ("fd00::1", "fd00--1"),
+        ("Zürich", "Z-rich"),
+        ("_x_", "x"),
+    ] {
+        assert_eq!(label_value(name).as_deref(), Some(value));
+    }
+    assert_eq!(label_value("()"), None);
+    let [one, two] = ["one", "two"].map(|end| label_value(&long(end)).unwrap());
+    assert_ne!(one, two, "two hosts stay apart");
+    for value in [one, two] {
+        assert!(crate::zones::is_label_value(&value), "{value}");
+    }
+}
