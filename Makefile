@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static images check-images push test-images test test-fast test-nodes flaky lint generate generate-check proto graph bench health-seconds soak e2e-storage fuzz sandbox screens peers peers-before peers-status prerequisites clean
+.PHONY: help build static images images-twice check-images push release test-images test test-fast test-nodes test-release-images test-vm flaky lint generate generate-check proto graph bench health-seconds soak e2e-storage fuzz sandbox screens peers peers-before peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,11 +25,19 @@ images: prerequisites ## Build the container images for amd64 and arm64, without
 	@scripts/setup images
 	@scripts/images
 
+images-twice: prerequisites ## Build the images in two folders and compare the digests; takes twice as long
+	@scripts/setup images
+	@scripts/images-twice
+
 check-images: ## Check the images that make images built: size, architecture, contents
 	@scripts/check-images
 
 push: images ## Push the images: REGISTRY=registry.example.com/vdo
 	@scripts/push "$(REGISTRY)"
+
+release: prerequisites ## Write everything that a release publishes, signed: VERSION=0.7.0 KEY=key.pem OUT=folder
+	@scripts/setup images
+	@KEY="$(KEY)" scripts/release "$(VERSION)" $(OUT)
 
 # The images that the tests on real nodes run: for this computer only, and not optimised.
 test-images: prerequisites
@@ -43,6 +51,18 @@ test-fast: ## Run the tests that need no other program
 
 test-nodes: prerequisites peers ## Run only the tests on real nodes and disks (needs root and cgroup v1)
 	@scripts/test --workspace --features catalog/cli --test '*real_nodes' --test 'node*'
+
+test-release-images: prerequisites peers ## Run the images that make images built on real nodes
+	@peers/build nodes
+	@VDO_TEST_IMAGES=$$(realpath $${CARGO_TARGET_DIR:-target}/images) $(CARGO) test --workspace --features catalog/cli \
+	  --test install_on_real_nodes -- --ignored --test-threads=1 \
+	  vdo_is_installed quick_start trust air_gap pods_on_real_nodes
+
+test-vm: prerequisites ## Test the storage driver's node plugin in a virtual machine (needs root and Debian)
+	@scripts/setup vm
+	@peers/build nodes
+	@scripts/images --test
+	@$(CARGO) test --workspace --features catalog/cli --test virtual_machine
 
 flaky: prerequisites peers peers-before ## Run one test program N times on busy cores: TEST=gate N=20
 	@scripts/flaky "$(TEST)" "$(or $(N),20)"

@@ -59,6 +59,10 @@ pub enum Error {
     #[snafu(display("{name}: {text}"))]
     RealNode { name: String, text: String },
 
+    /// A virtual machine cannot run here, or QEMU refused a request.
+    #[snafu(display("the virtual machine: {what} failed: {text}"))]
+    Guest { what: String, text: String },
+
     /// The simulator's control port rejected a request.
     #[snafu(display("the simulator rejected {what}: {text}"))]
     Lever { what: String, text: String },

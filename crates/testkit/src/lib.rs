@@ -14,6 +14,7 @@
 //!      Process  (own log, ends with the test run)
 //!       ├── CloudController  ours or upstream's, as rendered in the cluster
 //!       ├── Disks     disks of VMs as block devices of nodes
+//!       ├── Guest     a virtual machine with a kernel of its own
 //!       ├── peer()    the path of a program, built on first use
 //!       ├── Port      a port that no other test takes
 //!       ├── Authority certificates for every server and user
@@ -42,6 +43,7 @@ mod disks;
 mod error;
 mod eventually;
 mod fault_proxy;
+mod guest;
 mod nodes;
 mod paths;
 mod peers;
@@ -63,6 +65,7 @@ pub use disks::Disks;
 pub use error::Error;
 pub use eventually::{Deadline, eventually};
 pub use fault_proxy::FaultProxy;
+pub use guest::{Guest, serve_guest_agent};
 pub use nodes::{Fate, Logs, Node, Nodes, add_bare_nodes};
 pub use paths::{cache, repository};
 pub use peers::{peer, programs, shipped};

@@ -69,8 +69,7 @@ pub struct RealNode {
     init: Process,
     /// In the namespaces of the node: its first process.
     inner: u32,
-    /// The uuid of its VM, if it has one.
-    vm: String,
+    hardware: Hardware,
     cgroup: String,
     /// The addresses inside the node that lead out of it, and where they lead.
     routes: Vec<(SocketAddr, SocketAddr)>,
@@ -85,9 +84,17 @@ pub struct RealNode {
 pub struct RealNodeBuilder {
     name: String,
     number: u8,
-    /// The VM that the node pretends to be: the uuid of its BIOS.
-    vm: Option<String>,
+    hardware: Hardware,
     control_plane: bool,
+}
+
+/// The parts of a node that stay when its power is lost.
+#[derive(Clone, Debug, Default)]
+struct Hardware {
+    /// The VM that the node pretends to be: the uuid of its BIOS, or nothing.
+    vm: String,
+    /// The size of its disk in bytes, if it is not that of this machine.
+    disk: Option<u64>,
 }
 
 impl RealNodeBuilder {
@@ -95,7 +102,15 @@ impl RealNodeBuilder {
     /// cluster with an external cloud provider does.
     #[must_use]
     pub fn vm(mut self, uuid: &str) -> Self {
-        self.vm = Some(uuid.to_owned());
+        uuid.clone_into(&mut self.hardware.vm);
+        self
+    }
+
+    /// Keeps pods and images on a disk of this size, so that the disk can be full. The kubelet then evicts pods, as it
+    /// does by default.
+    #[must_use]
+    pub fn disk(mut self, bytes: u64) -> Self {
+        self.hardware.disk = Some(bytes);
         self
     }
 
@@ -127,15 +142,15 @@ impl RealNodeBuilder {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let cgroup = format!("vdo-{}-{number}-{name}", std::process::id());
         prepare_cgroups(&cgroup)?;
-        files::write_files(plane, &workdir, name, self.number, &cgroup)?;
-        let vm = self.vm.clone().unwrap_or_default();
-        let (init, inner) = boot(&workdir, name, address, &vm).await?;
+        let evicts = self.hardware.disk.is_some();
+        files::write_files(plane, &workdir, name, self.number, &cgroup, evicts)?;
+        let (init, inner) = boot(&workdir, name, address, &self.hardware).await?;
         let mut node = RealNode {
             name: name.clone(),
             address: IpAddr::V4(address),
             init,
             inner,
-            vm,
+            hardware: self.hardware,
             cgroup,
             routes: Vec::new(),
             relays: JoinSet::new(),
@@ -156,7 +171,12 @@ impl RealNodeBuilder {
 impl RealNode {
     /// A node that is not started yet. `number` gives it its address, `10.77.0.(10 + number)`.
     pub fn builder(name: &str, number: u8) -> RealNodeBuilder {
-        RealNodeBuilder { name: name.to_owned(), number, vm: None, control_plane: false }
+        RealNodeBuilder {
+            name: name.to_owned(),
+            number,
+            hardware: Hardware::default(),
+            control_plane: false,
+        }
     }
 
     /// The address of this machine that nodes can reach too, with [`RealNode::reach`]. The loopback device gets it and
@@ -300,7 +320,7 @@ async fn boot(
     workdir: &Workdir,
     name: &str,
     address: Ipv4Addr,
-    vm: &str,
+    hardware: &Hardware,
 ) -> Result<(Process, u32), Error> {
     let folder = workdir.path().display().to_string();
     let (address, outside) = (address.to_string(), OUTSIDE.to_string());
@@ -309,7 +329,9 @@ async fn boot(
     let script = ["--propagation", "private", "bash", "-c", INIT, "node", &folder, name];
     let addresses = [address.as_str(), &outside, &service];
     let arguments: Vec<&str> = [&namespaces[..], &script, &addresses].concat();
-    let init = Process::spawn(Path::new("unshare"), name, arguments, &[("VM_UUID", vm)], workdir)?;
+    let disk = hardware.disk.map(|bytes| bytes.to_string()).unwrap_or_default();
+    let environment = [("VM_UUID", hardware.vm.as_str()), ("DISK_BYTES", &disk)];
+    let init = Process::spawn(Path::new("unshare"), name, arguments, &environment, workdir)?;
     let kubelet_started = workdir.path().join("kubelet.pid");
     // The relays come later: neither kubelet nor containerd waits for them, but both try again.
     let started = async || {

@@ -21,6 +21,18 @@ use crate::{
     workdir::Workdir,
 };
 
+/// The clock of a program with another time than the rest of the world. Its monotonic clock is right.
+const CLOCK: &str = r"
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *time) {
+  int failed = syscall(SYS_clock_gettime, clock, time);
+  if (!failed && clock == CLOCK_REALTIME) time->tv_sec += AHEAD;
+  return failed;
+}
+";
+
 const PLATFORM: &str = if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" };
 
 /// A registry on a loopback port, without TLS. Gone when dropped.
@@ -110,13 +122,20 @@ impl Registry {
         Ok(format!("{}/{name}@{digest}", Self::HOST))
     }
 
+    /// The folder of this project's images, one OCI layout for each: `VDO_TEST_IMAGES`, for example those of a release,
+    /// or those next to the programs of the tests.
+    pub fn own_images() -> PathBuf {
+        let given = std::env::var_os("VDO_TEST_IMAGES").map(PathBuf::from);
+        given.unwrap_or_else(|| target_folder().join("images").join("test"))
+    }
+
     /// Pushes one of this project's images, for the tests (`make test-images`), under the path and the version of the
     /// catalog. Returns its reference by digest.
     ///
     /// # Panics
     /// If the images are not built.
     pub fn push_own(&self, name: &str) -> String {
-        let layout = test_images().join(name);
+        let layout = Self::own_images().join(name);
         assert!(layout.exists(), "{} is missing: run make test-images", layout.display());
         let path = format!("vmware-tanzu/{name}");
         must(self.push_layout(&layout, &path, env!("CARGO_PKG_VERSION")))
@@ -153,18 +172,8 @@ impl Registry {
             bytes[place..place + present.len()].copy_from_slice(earlier.as_bytes());
         }
         std::fs::write(&copy, bytes).context(FilesSnafu { path: &copy })?;
-        let layer = self.workdir.path().join("earlier.tar");
-        let tar = ["--owner=0", "--group=0", "--mode=0755", "-C"];
-        let tar =
-            Command::new("tar").args(tar).arg(&root).arg("-cf").arg(&layer).arg("usr").output();
-        done("tar", &tar.context(SpawnSnafu { program: "tar", path: "tar" })?)?;
-        let path = format!("vmware-tanzu/{program}");
-        let from = format!("{}/{path}:{}", self.address(), env!("CARGO_PKG_VERSION"));
-        let (to, layer) = (format!("{}/{path}:{tag}", self.address()), layer.display().to_string());
-        let flags = ["append", "--insecure", "--platform", PLATFORM];
-        crane(&[&flags[..], &["-b", &from, "-f", &layer, "-t", &to]].concat())?;
-        let digest = crane(&["digest", "--insecure", &to])?;
-        let image = format!("{}/{path}@{}", Self::HOST, digest.trim());
+        let to = self.append(program, tag, &root)?;
+        let image = Self::by_digest(program, &to)?;
         Ok(EarlierRelease { image, commit: earlier, present: present.to_owned() })
     }
 
@@ -188,6 +197,72 @@ impl Registry {
         must(crane(&["index", "append", "--insecure", "-m", &image, "-t", &index]));
         let digest = must(crane(&["digest", "--insecure", &index]));
         format!("{}/vmware-tanzu/{name}@{}", Self::HOST, digest.trim())
+    }
+
+    /// Pushes a copy of `name` whose program has a clock that is ahead of everybody else's. A library shifts the time,
+    /// so the program must not be static. Returns its reference by digest.
+    ///
+    /// # Panics
+    /// If `name` was not pushed, or there is no C compiler.
+    pub fn push_with_clock_ahead(&self, name: &str, tag: &str, ahead: Duration) -> String {
+        must(self.try_push_with_clock_ahead(name, tag, ahead))
+    }
+
+    fn try_push_with_clock_ahead(
+        &self,
+        name: &str,
+        tag: &str,
+        ahead: Duration,
+    ) -> Result<String, Error> {
+        let root = self.workdir.path().join("clock");
+        std::fs::create_dir_all(root.join("usr/lib")).context(FilesSnafu { path: &root })?;
+        let source = self.workdir.write("clock.c", CLOCK)?;
+        let seconds = format!("-DAHEAD={}", ahead.as_secs());
+        let mut compile = Command::new("cc");
+        compile
+            .args(["-shared", "-fPIC", "-O2", &seconds, "-o"])
+            .arg(root.join("usr/lib/clock.so"));
+        let compiled = compile.arg(&source).output();
+        done("cc", &compiled.context(SpawnSnafu { program: "cc", path: "cc" })?)?;
+        let to = self.append(name, tag, &root)?;
+        let preload = ["mutate", "--insecure", &to, "--env", "LD_PRELOAD=/usr/lib/clock.so"];
+        crane(&[&preload[..], &["-t", &to]].concat())?;
+        Self::by_digest(name, &to)
+    }
+
+    /// Pushes a copy of `name` in which the file with the certificate authorities has only these, as PEM. Returns its
+    /// reference by digest.
+    ///
+    /// # Panics
+    /// If `name` was not pushed.
+    pub fn push_with_authorities(&self, name: &str, tag: &str, authorities: &str) -> String {
+        let root = self.workdir.path().join(format!("authorities-{name}"));
+        let folder = root.join("etc/ssl/certs");
+        let written = std::fs::create_dir_all(&folder)
+            .and_then(|()| std::fs::write(folder.join("ca-certificates.crt"), authorities));
+        must(written.context(FilesSnafu { path: &folder }));
+        let to = must(self.append(name, tag, &root));
+        must(Self::by_digest(name, &to))
+    }
+
+    /// Pushes a copy of `name` with the files in a folder on top. Returns its name with the tag.
+    fn append(&self, name: &str, tag: &str, root: &Path) -> Result<String, Error> {
+        let layer = self.workdir.path().join(format!("{tag}-{name}.tar"));
+        let mut tar = Command::new("tar");
+        tar.args(["--owner=0", "--group=0", "--mode=0755", "-C"]).arg(root);
+        let packed = tar.arg("-cf").arg(&layer).arg(".").output();
+        done("tar", &packed.context(SpawnSnafu { program: "tar", path: "tar" })?)?;
+        let image = format!("{}/vmware-tanzu/{name}", self.address());
+        let from = format!("{image}:{}", env!("CARGO_PKG_VERSION"));
+        let (to, layer) = (format!("{image}:{tag}"), layer.display().to_string());
+        let flags = ["append", "--insecure", "--platform", PLATFORM];
+        crane(&[&flags[..], &["-b", &from, "-f", &layer, "-t", &to]].concat())?;
+        Ok(to)
+    }
+
+    fn by_digest(name: &str, image: &str) -> Result<String, Error> {
+        let digest = crane(&["digest", "--insecure", image])?;
+        Ok(format!("{}/vmware-tanzu/{name}@{}", Self::HOST, digest.trim()))
     }
 
     fn mutate(&self, name: &str, tag: &str, change: &[&str]) -> String {
@@ -254,13 +329,6 @@ fn target_folder() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let target = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
     target.unwrap_or(Path::new("target")).to_owned()
-}
-
-/// The folder of the images: `VDO_TEST_IMAGES`, for example those of a release, or those next to the programs of the
-/// tests.
-fn test_images() -> PathBuf {
-    let given = std::env::var_os("VDO_TEST_IMAGES").map(PathBuf::from);
-    given.unwrap_or_else(|| target_folder().join("images").join("test"))
 }
 
 /// Runs crane and returns what it printed.

@@ -56,6 +56,11 @@ impl VcenterBuilder {
     #[must_use]
     pub fn listen(mut self, address: &str) -> Self {
         self.listen = Some(address.to_owned());
+        // Its certificate is also for this address.
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        if !self.names.iter().any(|name| name == host) {
+            self.names.push(host.to_owned());
+        }
         self
     }
 

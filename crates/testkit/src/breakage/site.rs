@@ -43,7 +43,7 @@ pub struct Site<'a> {
     /// The permission of VDO's account that a fault removes.
     pub permission: Permission,
     pub vcenter_config: &'a str,
-    /// The name of the Secret in `kube-system` with the vCenter credentials.
+    /// The name of the Secret with the vCenter credentials, in the operator's namespace.
     pub secret: &'a str,
 }
 
@@ -181,7 +181,7 @@ impl Site<'_> {
             }
             Kind::Password => {
                 let password = if broken { "wrong" } else { vcenter.password() };
-                let secrets = Api::<Secret>::namespaced(self.client.clone(), "kube-system");
+                let secrets = Api::<Secret>::namespaced(self.client.clone(), NAMESPACE);
                 merge(&secrets, self.secret, json!({"stringData": {"password": password}})).await?;
             }
             Kind::Datacenter => {

@@ -1,6 +1,10 @@
 //! The bad days of a node: no network, no power, and an administrator who drains it.
 
-use std::{net::IpAddr, path::Path};
+use std::{
+    fs::File,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
@@ -10,6 +14,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{EvictParams, ListParams},
 };
+use rustix::fs::FallocateFlags;
 use snafu::ResultExt as _;
 use tokio::task::JoinSet;
 
@@ -29,6 +34,35 @@ impl RealNode {
     /// Connects the node again.
     pub fn heal(&self) {
         self.connected.send_replace(true);
+    }
+
+    /// Fills the disk of a node that has one of its own. Its kubelet notices within seconds.
+    ///
+    /// # Panics
+    /// If the file cannot be written.
+    pub fn fill_disk(&self) {
+        must(self.write_filler());
+    }
+
+    fn write_filler(&self) -> Result<(), Error> {
+        let path = self.filler();
+        let filled = File::create(&path).and_then(|file| {
+            let free = rustix::fs::fstatvfs(&file)?;
+            // The file system needs some blocks to keep track of the others.
+            let bytes = free.f_bavail * free.f_frsize / 100 * 99;
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+            Ok(())
+        });
+        filled.context(FilesSnafu { path })
+    }
+
+    /// Gives the disk its space back.
+    pub fn free_disk(&self) {
+        let _ = std::fs::remove_file(self.filler());
+    }
+
+    fn filler(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root/var/lib/kubelet/filler", self.inner))
     }
 
     /// Ends everything on the node at once, as a power failure of its VM does.
@@ -58,7 +92,7 @@ impl RealNode {
             let _ = std::fs::remove_file(folder.join(program).with_extension("pid"));
         }
         prepare_cgroups(&self.cgroup)?;
-        (self.init, self.inner) = boot(&self.workdir, &self.name, address, &self.vm).await?;
+        (self.init, self.inner) = boot(&self.workdir, &self.name, address, &self.hardware).await?;
         for (address, target) in self.routes.clone() {
             self.open_route(address, target)?;
         }

@@ -19,7 +19,10 @@ pub(super) fn write_files(
     name: &str,
     number: u8,
     cgroup: &str,
+    evicts: bool,
 ) -> Result<(), Error> {
+    // On a node with a disk of its own, the thresholds are those of Kubernetes; they are never reached elsewhere.
+    let [files, images, inodes] = if evicts { ["10%", "15%", "5%"] } else { ["0%"; 3] };
     let folder = workdir.path();
     for part in ["bin", "dev"] {
         let path = folder.join(part);
@@ -43,8 +46,8 @@ pub(super) fn write_files(
         .write("kubeconfig", plane.node_kubeconfig(name, SocketAddr::from((API_SERVICE, 443)))?)?;
     workdir.write("ca.crt", plane.ca_pem())?;
     let host = format!("http://{OUTSIDE}:{REGISTRY_PORT}");
-    // The second one is that of the images of Kubernetes' own tests.
-    for mirrored in [Registry::HOST, "registry.k8s.io"] {
+    // The second one is that of the images of Kubernetes' own tests, the third that of the book.
+    for mirrored in [Registry::HOST, "registry.k8s.io", "registry.example.com"] {
         let path = folder.join("mirrors").join(mirrored);
         std::fs::create_dir_all(&path).context(FilesSnafu { path })?;
         workdir.write(
@@ -108,7 +111,8 @@ enforceNodeAllocatable: ["pods"]
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: true}}, x509: {{clientCAFile: {here}/ca.crt}}}}
 authorization: {{mode: Webhook}}
-evictionHard: {{memory.available: "0%", nodefs.available: "0%", imagefs.available: "0%", nodefs.inodesFree: "0%"}}
+evictionHard: {{memory.available: "0%", nodefs.available: "{files}", imagefs.available: "{images}", nodefs.inodesFree: "{inodes}"}}
+evictionPressureTransitionPeriod: 5s
 imageGCHighThresholdPercent: 100
 makeIPTablesUtilChains: false
 nodeStatusUpdateFrequency: 5s

@@ -50,6 +50,20 @@ if [[ -n ${VM_UUID:-} ]]; then
   options=(--cloud-provider=external)
 fi
 
+# A disk of its own, if it is to be full.
+if [[ -n ${DISK_BYTES:-} ]]; then
+  if [[ ! -e $folder/disk.img ]]; then
+    truncate -s "$DISK_BYTES" "$folder/disk.img"
+    mkfs.ext4 -q -m 0 "$folder/disk.img"
+  fi
+  mkdir -p "$folder/disk"
+  mount -o loop "$folder/disk.img" "$folder/disk"
+  for part in kubelet containerd; do
+    mkdir -p "$folder/disk/$part" "$folder/$part"
+    mount --bind "$folder/disk/$part" "$folder/$part"
+  done
+fi
+
 # The folders of kubelet and containerd, at their usual places.
 for pair in kubelet:/var/lib/kubelet containerd:/var/lib/containerd run:/run/containerd pods:/var/log/pods \
   containers:/var/log/containers cni:/etc/cni/net.d; do

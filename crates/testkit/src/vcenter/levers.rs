@@ -269,6 +269,19 @@ impl Vcenter {
         self.lever(Method::POST, "/restart", Some(json!({ "downMs": down }))).await;
     }
 
+    /// A restart after which vCenter does not know its running tasks any more, although their work goes on.
+    pub async fn restart_and_forget_tasks(&self, down: Duration) {
+        let down = u64::try_from(down.as_millis()).unwrap_or(u64::MAX);
+        let how = json!({ "downMs": down, "forgetTasks": true });
+        self.lever(Method::POST, "/restart", Some(how)).await;
+    }
+
+    /// Creates many volumes of a cluster at once, and attaches some of them to each VM.
+    pub async fn add_volumes(&self, cluster: &str, count: usize, attach_each: usize) {
+        let volumes = json!({ "cluster": cluster, "count": count, "megabytes": 8, "attachEach": attach_each });
+        self.lever(Method::POST, "/volumes", Some(volumes)).await;
+    }
+
     /// Sets the clock of its responses: this many seconds ahead of the computer.
     pub async fn set_clock(&self, ahead: i64) {
         self.lever(Method::POST, "/clock", Some(json!({ "aheadSeconds": ahead }))).await;

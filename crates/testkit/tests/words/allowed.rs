@@ -12,7 +12,9 @@ pub(crate) const ALLOWED: &[(&str, &str, &str)] = &[
     ("crates/cloud-controller/", "\"machine\"", "a key in an annotation of existing Nodes"),
     ("crates/plan/src/record.rs", "\"wish\"", "a key in the records of existing installations"),
     ("crates/testkit/src/real_node.rs", "machine", "the computer that runs the tests"),
+    ("crates/testkit/src/guest.rs", "-machine", "an option of QEMU"),
     ("docs/testing.md", "this machine", "the computer that runs the tests"),
     ("peers/vcsim/sim.go", "m.Machine", "a field of govmomi"),
+    ("deploy/olm/bundle/", "Bye", "part of the encoded icon"),
     ("crates/health/src/document.rs", "\"VCenter \"", "a test against this spelling"),
 ];

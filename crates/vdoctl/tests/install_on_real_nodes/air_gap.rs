@@ -9,7 +9,9 @@ use testkit::Registry;
 use tokio::time::Instant;
 
 use crate::{
-    cluster::{CLOUD_CONTROLLER, Cluster, NAMESPACE, OPERATOR, cloud_provider, text, unwrapped},
+    cluster::{
+        CLOUD_CONTROLLER, Cluster, NAMESPACE, OPERATOR, TIMEOUT, cloud_provider, text, unwrapped,
+    },
     is_ready,
 };
 
@@ -61,5 +63,37 @@ async fn operator_and_drivers_come_from_a_mirror_that_requires_credentials() {
         let pods = cluster.pods(namespace, selector).await;
         assert!(!pods.is_empty() && pods.iter().all(is_ready), "{selector}: {pods:?}");
         assert!(pods.iter().all(|pod| pull_secrets(pod) == ["registry"]), "{selector}: {pods:?}");
+    }
+}
+
+/// The nodes are in network namespaces of their own, with a route only to the registry of the site and to vCenter. The
+/// first registry listens on the loopback address of another namespace, and is gone before the import.
+#[tokio::test]
+#[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
+async fn exported_and_imported_images_install_vdo_behind_an_air_gap() {
+    let cluster = Cluster::with_nodes(1).await;
+    let upstream = Registry::start().await;
+    for name in ["vdo", "vdo-cloud-controller"] {
+        upstream.push_own(name);
+    }
+    let (version, from) = (env!("CARGO_PKG_VERSION"), upstream.address().to_string());
+    let export = ["images", "export", "--driver", "cpi", "--version", version, "-o", "bundle.tar"];
+    cluster.does(&[&export[..], &["--from", &from, "--plain-http"]].concat()).await;
+    drop(upstream);
+
+    let site = cluster.registry.address().to_string();
+    let import = ["images", "import", "bundle.tar", "--plain-http", "--registry", &site];
+    let shown = unwrapped(&cluster.does(&import).await);
+    assert!(shown.contains(&format!("registry: {site}")), "{shown}");
+    // The command that vdoctl prints, with the name by which the nodes know the registry.
+    let (_, image) = shown.split_once("vdoctl deploy --image ").unwrap();
+    let image = image.split_whitespace().next().unwrap().replace(&site, Registry::HOST);
+    cluster.does(&["deploy", "--image", &image, "--timeout", TIMEOUT]).await;
+    let images = json!({"registry": Registry::HOST});
+    let drivers = json!({"cloudProvider": cloud_provider(), "images": images});
+    cluster.configure_with_present_images(drivers).await;
+    for (namespace, selector) in [(NAMESPACE, OPERATOR), ("kube-system", CLOUD_CONTROLLER)] {
+        let pods = cluster.pods(namespace, selector).await;
+        assert!(!pods.is_empty() && pods.iter().all(is_ready), "{selector}: {pods:?}");
     }
 }

@@ -17,10 +17,13 @@ use crate::{
     is_ready,
 };
 
+/// Larger than the images and the files of pods; it is sparse.
+const NODE_DISK: u64 = 8 << 30;
+
 #[tokio::test]
 #[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
 async fn every_bad_day_ends_in_recovery_or_in_a_named_cause() {
-    let mut cluster = Cluster::with_nodes(2).await;
+    let mut cluster = Cluster::with_node_disks(2, NODE_DISK).await;
     let image = cluster.registry.push_own("vdo");
     cluster.registry.push_own("vdo-cloud-controller");
 
@@ -30,6 +33,8 @@ async fn every_bad_day_ends_in_recovery_or_in_a_named_cause() {
     passed("an image for another architecture", other_architecture(&cluster)).await;
     passed("an image with another digest", other_digest(&cluster, &image)).await;
     passed("back to the first image", deploys(&cluster, &image)).await;
+    passed("the clock of the operator is wrong", clock_skewed(&cluster, &image)).await;
+    passed("the disks of the nodes are full", disks_full(&cluster, &image)).await;
     passed("the leader's node is drained", leader_drained(&cluster)).await;
     passed("containerd is killed", containerd_killed(&cluster)).await;
     passed("the API server restarts", api_server_restarts(&cluster)).await;
@@ -103,6 +108,50 @@ async fn other_digest(cluster: &Cluster, image: &str) {
     let shown = refused(cluster, &newer).await;
     assert!(shown.contains("serves other content than the digest"), "{shown}");
     cluster.registry.heal();
+}
+
+/// An operator whose clock is wrong goes on, and names the cause. Its standby has the same clock: a lease depends on
+/// neither.
+async fn clock_skewed(cluster: &Cluster, image: &str) {
+    let ahead = Duration::from_mins(150);
+    let skewed = cluster.registry.push_with_clock_ahead("vdo", "skewed", ahead);
+    cluster.does(&["deploy", "--image", &skewed, "--timeout", TIMEOUT]).await;
+    eventually("the finding about the clock is reported", 60, async || {
+        let shown = unwrapped(&text(&cluster.vdoctl(&["status"]).await));
+        let is_named = shown.contains("VDO-1309") && shown.contains("its clock is 2 hours behind");
+        let runs = shown.contains("Cloud provider Ready");
+        if is_named && runs { Ok(()) } else { Err(shown) }
+    })
+    .await;
+    deploys(cluster, image).await;
+    let shown = text(&cluster.vdoctl(&["status"]).await);
+    assert!(!shown.contains("VDO-1309"), "{shown}");
+}
+
+/// The kubelets evict pods and take no others. VDO is back when there is space again.
+async fn disks_full(cluster: &Cluster, image: &str) {
+    cluster.nodes.iter().for_each(RealNode::fill_disk);
+    for node in &cluster.nodes {
+        has_disk_pressure(cluster, node, "True").await;
+    }
+    let newer = cluster.registry.push_variant("vdo", "for-full-disks");
+    let shown = refused(cluster, &newer).await.to_lowercase();
+    assert!(shown.contains("disk-pressure") || shown.contains("diskpressure"), "{shown}");
+    cluster.nodes.iter().for_each(RealNode::free_disk);
+    for node in &cluster.nodes {
+        has_disk_pressure(cluster, node, "False").await;
+    }
+    deploys(cluster, image).await;
+}
+
+async fn has_disk_pressure(cluster: &Cluster, node: &RealNode, expected: &str) {
+    eventually("the kubelet reports the state of the disk", 90, async || {
+        let status = cluster.node(node.name()).await.status.unwrap_or_default();
+        let mut conditions = status.conditions.into_iter().flatten();
+        let pressure = conditions.find(|condition| condition.type_ == "DiskPressure").unwrap();
+        if pressure.status == expected { Ok(()) } else { Err(format!("{pressure:?}")) }
+    })
+    .await;
 }
 
 async fn leader_drained(cluster: &Cluster) {

@@ -11,12 +11,13 @@ use std::{
 use catalog::manifest::Object;
 use k8s_openapi::api::{
     coordination::v1::Lease,
-    core::v1::{Node, Pod},
+    core::v1::{Node, PersistentVolumeClaim, Pod},
 };
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 use testkit::{
-    ControlPlane, Disks, EarlierRelease, Inventory, Nic, RealNode, Registry, Vcenter, Vm, Workdir,
+    ControlPlane, Disks, EarlierRelease, Inventory, Nic, RealNode, RealNodeBuilder, Registry,
+    Vcenter, Vm, Workdir,
 };
 use tokio::time::{Instant, sleep};
 
@@ -37,6 +38,8 @@ pub(crate) struct Cluster {
     pub(crate) vcenter: Vcenter,
     pub(crate) vms: Vec<Vm>,
     pub(crate) nodes: Vec<RealNode>,
+    /// The size of the disk of each node, if it has one of its own.
+    node_disk: Option<u64>,
     disks: Disks,
     pub(crate) workdir: Workdir,
 }
@@ -44,7 +47,17 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// The first node belongs to the control plane.
     pub(crate) async fn with_nodes(count: u8) -> Self {
-        Self::start(count, vms(), Inventory::small()).await
+        Self::start(count, vms(), Inventory::small(), None).await
+    }
+
+    /// With a vCenter that has more than the VMs of the nodes.
+    pub(crate) async fn with_inventory(count: u8, inventory: Inventory) -> Self {
+        Self::start(count, vms(), inventory, None).await
+    }
+
+    /// The disks of the nodes can be filled.
+    pub(crate) async fn with_node_disks(count: u8, bytes: u64) -> Self {
+        Self::start(count, vms(), Inventory::small(), Some(bytes)).await
     }
 
     /// Each node is in a zone of its own, `zone-a` and so on. One datastore serves all of them.
@@ -58,10 +71,10 @@ impl Cluster {
         for (vm, cluster) in vms.iter_mut().zip(["cluster-a", "cluster-b"]) {
             cluster.clone_into(&mut vm.cluster);
         }
-        Self::start(2, vms, inventory).await
+        Self::start(2, vms, inventory, None).await
     }
 
-    async fn start(count: u8, vms: Vec<Vm>, inventory: Inventory) -> Self {
+    async fn start(count: u8, vms: Vec<Vm>, inventory: Inventory, node_disk: Option<u64>) -> Self {
         let listen = SocketAddr::new(RealNode::outside(), 0).to_string();
         let vcenter = Vcenter::builder(inventory.vms(vms.clone()));
         let vcenter = vcenter.listen(&listen).start().await;
@@ -70,7 +83,8 @@ impl Cluster {
         let workdir = Workdir::new("install").unwrap();
         let disks = Disks::start();
         disks.follow(&vcenter).await;
-        let mut cluster = Self { plane, registry, vcenter, vms, nodes: Vec::new(), disks, workdir };
+        let nodes = Vec::new();
+        let mut cluster = Self { plane, registry, vcenter, vms, nodes, node_disk, disks, workdir };
         for _ in 0..count {
             cluster.add_node().await;
         }
@@ -82,6 +96,7 @@ impl Cluster {
         let vm = &self.vms[number];
         let node = RealNode::builder(&vm.name, u8::try_from(number + 1).unwrap()).vm(&vm.uuid);
         let node = if number == 0 { node.control_plane() } else { node };
+        let node = self.node_disk.into_iter().fold(node, RealNodeBuilder::disk);
         let mut node = node.start(&self.plane, &self.registry).await;
         node.reach(self.vcenter.address());
         self.disks.add_vm(&vm.name, node.dev());
@@ -118,16 +133,30 @@ impl Cluster {
     /// Writes the objects of the user and waits until the drivers are Ready.
     pub(crate) async fn configure(&self, drivers: Value) {
         self.registry.push_own("vdo-cloud-controller");
-        self.write_objects(drivers);
+        self.configure_with_present_images(drivers).await;
+    }
+
+    /// The same, with the images that the registry has.
+    pub(crate) async fn configure_with_present_images(&self, drivers: Value) {
+        self.write_objects(drivers, Some(self.vcenter.thumbprint_sha1()));
         self.does(&["configure", "-f", "vdo.yaml"]).await;
         let shown = self.does(&["status", "--wait", "--timeout", TIMEOUT]).await;
         assert!(shown.contains("● Healthy"), "{shown}");
     }
 
     pub(crate) async fn vdoctl(&self, arguments: &[&str]) -> Output {
+        self.vdoctl_with(arguments, &[]).await
+    }
+
+    pub(crate) async fn vdoctl_with(
+        &self,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
         command
             .args(arguments)
+            .envs(environment.iter().copied())
             .env("KUBECONFIG", self.plane.kubeconfig())
             .current_dir(self.workdir.path());
         // The connections of the nodes go through this process: it must not block.
@@ -166,23 +195,26 @@ impl Cluster {
     }
 
     /// The objects of a user whose cluster has a mirror of the images.
-    fn write_objects(&self, mut drivers: Value) {
+    pub(crate) fn write_objects(&self, mut drivers: Value, thumbprint: Option<String>) {
         if drivers["images"].is_null() {
             drivers["images"] = json!({"registry": Registry::HOST});
         }
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
-            "metadata": {"name": "credentials", "namespace": "kube-system"},
+            "metadata": {"name": "credentials", "namespace": NAMESPACE},
             "stringData": {"username": self.vcenter.user(), "password": self.vcenter.password()},
         });
-        let vcenter = json!({
+        let mut vcenter = json!({
             "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig",
             "metadata": {"name": "vcenter", "namespace": NAMESPACE},
             "spec": {
-                "vcIp": self.vcenter.address().to_string(), "thumbprint": self.vcenter.thumbprint_sha1(),
+                "vcIp": self.vcenter.address().to_string(),
                 "credentials": "credentials", "datacenters": ["DC0"],
             },
         });
+        if let Some(thumbprint) = thumbprint {
+            vcenter["spec"]["thumbprint"] = json!(thumbprint);
+        }
         let config = json!({
             "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
             "metadata": {"name": "vdo", "namespace": NAMESPACE},
@@ -190,6 +222,10 @@ impl Cluster {
         });
         let text = [secret, vcenter, config].map(|object| format!("{object:#}\n")).join("---\n");
         self.workdir.write("vdo.yaml", text).unwrap();
+    }
+
+    pub(crate) fn claims(&self) -> Api<PersistentVolumeClaim> {
+        Api::default_namespaced(self.plane.client())
     }
 
     pub(crate) async fn pods(&self, namespace: &str, selector: &str) -> Vec<Pod> {

@@ -5,7 +5,9 @@
 //!   air_gap   a mirror that requires credentials
 //!   bad_days  faults of registry, images, nodes and API server
 //!   kubernetes_suite   Kubernetes' own storage tests
+//!   quick_start   the page of the book, typed
 //!   storage   volumes of our storage driver in pods
+//!   trust     certificate authorities in images
 //! ```
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +21,9 @@ mod air_gap;
 mod bad_days;
 mod cluster;
 mod kubernetes_suite;
+mod quick_start;
 mod storage;
+mod trust;
 
 use std::{collections::HashMap, time::Duration};
 

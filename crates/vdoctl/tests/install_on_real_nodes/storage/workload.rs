@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use k8s_openapi::api::{
-    core::v1::{Event, PersistentVolumeClaim, Pod},
+    core::v1::{Event, Pod},
     storage::v1::StorageClass,
 };
 use kube::{
@@ -83,10 +83,6 @@ fn merge(object: &mut Value, more: &Value) {
 
 impl Cluster {
     pub(super) fn pods_api(&self) -> Api<Pod> {
-        Api::default_namespaced(self.plane.client())
-    }
-
-    pub(super) fn claims(&self) -> Api<PersistentVolumeClaim> {
         Api::default_namespaced(self.plane.client())
     }
 
