@@ -45,9 +45,6 @@ pub const GROUP: &str = "vdo.vmware.com";
 /// The default namespace of the operator.
 pub const NAMESPACE: &str = "vmware-system-vdo";
 
-/// The namespace of the Secrets with vCenter credentials.
-pub const CREDENTIALS_NAMESPACE: &str = "kube-system";
-
 /// The ClusterRole with permission to remove stale entries from CSINodes. An admin who sets
 /// `spec.remediation.csiNodes` to `Fix` binds it to the service account of the operator.
 pub const CSI_NODES_ROLE: &str = "vdo-remediation-csinodes";

@@ -345,6 +345,7 @@ fn power_cloud_provider() -> CloudProvider {
             ..NodeAddresses::default()
         }),
         node_deletion: Some(NodeDeletion::Never),
+        host_labels: Some(false),
         nsx: Some(Nsx {
             host: "nsx.example.com".into(),
             credentials: "nsx".into(),
@@ -465,7 +466,7 @@ fn secret(name: &str) -> Value {
     object(&Secret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            namespace: Some("kube-system".to_owned()),
+            namespace: Some(NAMESPACE.to_owned()),
             ..ObjectMeta::default()
         },
         type_: Some("kubernetes.io/basic-auth".to_owned()),

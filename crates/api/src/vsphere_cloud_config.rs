@@ -56,10 +56,11 @@ pub struct VsphereCloudConfigSpec {
     #[serde(default)]
     pub insecure: bool,
 
-    /// The name of the Secret with user and password, in namespace `kube-system`.
+    /// The name of the Secret with user and password, in the namespace of this object.
     ///
     /// Create it with type `kubernetes.io/basic-auth` and the keys `username` and `password`. VDO also
-    /// reads the Secret formats of the drivers, OpenShift and Rancher.
+    /// reads the Secret formats of the drivers, OpenShift and Rancher. If this namespace has no such Secret, VDO
+    /// reads it from `kube-system`, as the Go VDO did; `vdoctl deploy` grants the permission for that one Secret.
     ///
     /// Example: `vcenter-a`
     pub credentials: ObjectName,

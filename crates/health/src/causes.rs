@@ -114,7 +114,6 @@ pub const CAUSES: &[Cause] = &[
     follows(codes::ATTACH_FAILS, codes::HOST_TOO_OLD, NODE),
     follows(codes::ATTACH_FAILS, codes::SCSI_SLOTS, NODE),
     follows(codes::ATTACH_FAILS, codes::VM_SNAPSHOTS, NODE),
-    follows(codes::ATTACH_FAILS, codes::MULTIPATH, NODE),
     follows(codes::ATTACH_FAILS, codes::DISK_HELD_ELSEWHERE, VOLUME),
     follows(codes::ATTACH_FAILS, codes::VOLUME_DISK_LOST, VOLUME),
     follows(codes::ATTACH_FAILS, codes::VOLUME_NOT_IN_CNS, VOLUME),

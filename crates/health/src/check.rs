@@ -1,6 +1,6 @@
 //! Checks and their results.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use api::{
     Severity,
@@ -134,6 +134,8 @@ pub struct Hit {
     pub because: Vec<&'static str>,
     /// Overrides the severity of the definition.
     pub severity: Option<Severity>,
+    /// Whether the hit has no texts, only its object: there are too many of them. See `Sink::limited`.
+    pub brief: bool,
 }
 
 impl Hit {
@@ -146,7 +148,23 @@ impl Hit {
             anchors: Vec::new(),
             because: Vec::new(),
             severity: None,
+            brief: false,
         }
+    }
+
+    /// Drops the texts. The object stays, so that the hit is still counted, listed and traced to its cause.
+    pub(crate) fn shorten(&mut self) {
+        self.own = Vec::new();
+        self.brief = true;
+        self.shared.shrink_to_fit();
+        self.anchors.shrink_to_fit();
+        self.because.shrink_to_fit();
+    }
+
+    /// Whether the hit is about one of the objects that a cluster can have tens of thousands of.
+    fn is_about_volume(&self) -> bool {
+        let kinds = ["PersistentVolume", "PersistentVolumeClaim", "VolumeAttachment"];
+        kinds.contains(&self.subject.kind.as_str())
     }
 
     pub fn for_node(definition: &'static Definition, node: &Node) -> Self {
@@ -221,10 +239,27 @@ pub struct Sink {
     pub hits: Vec<Hit>,
     /// The earliest moment at which time alone changes an answer.
     pub recheck_at: Option<Timestamp>,
+    /// How many hits about volumes, claims and attachments keep their texts, for each code.
+    limit: Option<usize>,
+    /// How many of them have their texts, by code.
+    described: BTreeMap<&'static str, usize>,
 }
 
 impl Sink {
-    pub fn raise(&mut self, hit: Hit) {
+    /// A sink that keeps the texts of so many hits about volumes, claims and attachments for each code. A finding shows
+    /// three texts, however many objects it has.
+    pub(crate) fn limited(limit: Option<usize>) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    pub fn raise(&mut self, mut hit: Hit) {
+        if let Some(limit) = self.limit.filter(|_| hit.is_about_volume()) {
+            let described = self.described.entry(hit.definition.code).or_default();
+            *described += 1;
+            if *described > limit {
+                hit.shorten();
+            }
+        }
         self.hits.push(hit);
     }
 

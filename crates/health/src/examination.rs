@@ -27,6 +27,12 @@ pub struct Examination {
     nodes: BTreeMap<String, Sink>,
     /// Only volumes with results.
     volumes: BTreeMap<String, Sink>,
+    /// How many hits about volumes, claims and attachments keep their texts: for each code of a cluster-wide check,
+    /// and the volumes of the others.
+    limit: Option<usize>,
+    /// How many of `volumes` have hits with texts, and how many have hits without.
+    described: usize,
+    brief: usize,
 }
 
 /// The objects that a change affects.
@@ -56,6 +62,16 @@ pub enum Touched {
 impl Examination {
     /// Runs every check.
     pub fn run(facts: Facts) -> Self {
+        Self::new(facts, None)
+    }
+
+    /// Like [`Self::run`], for a process that keeps the results. It keeps the texts of up to `limit` hits about volumes,
+    /// claims and attachments for each code, and only the objects of the others. The findings count all of them.
+    pub fn limited(facts: Facts, limit: usize) -> Self {
+        Self::new(facts, Some(limit))
+    }
+
+    fn new(facts: Facts, limit: Option<usize>) -> Self {
         let index = Index::new(&facts);
         let mut examination = Self {
             facts,
@@ -63,6 +79,9 @@ impl Examination {
             cluster: checks::all().iter().map(|_| Sink::default()).collect(),
             nodes: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            limit,
+            described: 0,
+            brief: 0,
         };
         examination.run_all();
         examination
@@ -211,12 +230,19 @@ impl Examination {
         for node in view.nodes() {
             put(&mut nodes, &node.name, Some(results_of_node(&view, node)));
         }
-        let mut volumes = BTreeMap::new();
-        for (handle, volume) in self.facts.storage.volumes.get().into_iter().flatten() {
-            put(&mut volumes, handle, Some(results_of_volume(&view, volume)));
-        }
         self.nodes = nodes;
-        self.volumes = volumes;
+        self.volumes = BTreeMap::new();
+        (self.described, self.brief) = (0, 0);
+        let handles: Vec<String> = self
+            .facts
+            .storage
+            .volumes
+            .get()
+            .into_iter()
+            .flatten()
+            .map(|(h, _)| h.clone())
+            .collect();
+        self.run_volumes(&handles);
     }
 
     /// Runs the cluster-wide checks that read one of these parts, or all of them if `touched` is empty.
@@ -224,8 +250,9 @@ impl Examination {
         for (place, check) in checks::all().iter().enumerate() {
             let CheckScope::Cluster(reads, run) = check.run else { continue };
             if touched.is_empty() || touched.iter().any(|part| reads.contains(part)) {
-                let mut sink = Sink::default();
+                let mut sink = Sink::limited(self.limit);
                 run(&self.view(), &mut sink);
+                sink.hits.shrink_to_fit();
                 self.cluster[place] = sink;
             }
         }
@@ -243,9 +270,45 @@ impl Examination {
         for handle in handles {
             let stored = self.stored_volume(handle);
             let results = stored.map(|volume| results_of_volume(&self.view(), volume));
-            put(&mut self.volumes, handle, results);
+            self.put_volume(handle, results);
+        }
+        // Volumes have recovered: others can be described again.
+        if let Some(limit) =
+            self.limit.filter(|limit| self.brief > 0 && self.described <= limit / 2)
+        {
+            let brief = self.volumes.iter().filter(|(_, sink)| is_brief(sink));
+            let brief: Vec<String> =
+                brief.map(|(handle, _)| handle.clone()).take(limit - self.described).collect();
+            for handle in brief {
+                let stored = self.stored_volume(&handle);
+                let results = stored.map(|volume| results_of_volume(&self.view(), volume));
+                self.put_volume(&handle, results);
+            }
         }
     }
+
+    fn put_volume(&mut self, handle: &str, mut results: Option<Sink>) {
+        let count = |sink: Option<&Sink>| match sink.filter(|sink| !sink.hits.is_empty()) {
+            None => (0, 0),
+            Some(sink) if is_brief(sink) => (0, 1),
+            Some(_) => (1, 0),
+        };
+        let before = count(self.volumes.get(handle));
+        (self.described, self.brief) = (self.described - before.0, self.brief - before.1);
+        if let Some(sink) = &mut results {
+            if self.limit.is_some_and(|limit| self.described >= limit) {
+                sink.hits.iter_mut().for_each(Hit::shorten);
+            }
+            sink.hits.shrink_to_fit();
+        }
+        put(&mut self.volumes, handle, results);
+        let after = count(self.volumes.get(handle));
+        (self.described, self.brief) = (self.described + after.0, self.brief + after.1);
+    }
+}
+
+fn is_brief(sink: &Sink) -> bool {
+    sink.hits.first().is_some_and(|hit| hit.brief)
 }
 
 fn results_of_node(view: &FactsView<'_>, node: &Node) -> Sink {
@@ -273,7 +336,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        facts::{Acknowledged, Known, Reach},
+        facts::{Acknowledged, Attachment, Known, Reach},
         shortcuts::Shortcuts,
         testing::healthy,
     };
@@ -341,5 +404,62 @@ mod tests {
             facts.node("worker-1").created = Timestamp::UNIX_EPOCH;
         });
         assert_eq!(examination.recheck_at(), usual);
+    }
+
+    /// As many volumes as a tenant can create, all unknown to CNS and all failing to attach.
+    fn many_faulty_volumes(count: usize) -> Facts {
+        let mut facts = healthy();
+        let model = facts.storage.volumes.get().unwrap().values().next().unwrap().clone();
+        let volumes = (0..count).map(|number| {
+            let (handle, name) = (format!("handle-{number:05}"), format!("pvc-{number:05}"));
+            (handle.clone(), Volume { handle, name, node: None, ..model.clone() })
+        });
+        facts.storage.volumes = volumes.collect::<BTreeMap<_, _>>().into();
+        let attachments = (0..count).map(|number| Attachment {
+            name: format!("csi-{number:05}"),
+            volume: format!("handle-{number:05}"),
+            node: "worker-1".into(),
+            detaching: false,
+            message: format!("failed to attach pvc-{number:05}"),
+            since: Timestamp::UNIX_EPOCH,
+        });
+        facts.storage.attachments = attachments.collect::<Vec<_>>().into();
+        facts
+    }
+
+    #[test]
+    fn texts_of_many_faulty_volumes_are_limited_and_all_are_counted() {
+        let (count, limit) = (600, 50);
+        let whole = Examination::run(many_faulty_volumes(count));
+        let mut examination = Examination::limited(many_faulty_volumes(count), limit);
+        let described = |examination: &Examination, code: &str| {
+            let hits = examination.hits().filter(|hit| hit.definition.code == code);
+            hits.filter(|hit| !hit.brief && !hit.own.is_empty()).count()
+        };
+        let (missing, failing) = ("VDO-1515", "VDO-1520");
+        let expected = whole.report().all();
+        for code in [missing, failing] {
+            assert_eq!(described(&whole, code), count, "{code}");
+            assert_eq!(described(&examination, code), limit, "{code}");
+        }
+        // The findings are the same: texts, causes, counts and names.
+        assert_eq!(examination.report().all(), expected);
+        let finding = expected.iter().find(|finding| finding.code == failing).unwrap();
+        assert_eq!(finding.count, 600);
+        assert!(finding.seen.as_deref().unwrap().ends_with("and 597 more"), "{:?}", finding.seen);
+        assert_eq!(examination.report().page(failing, 0, usize::MAX).entries.len(), count);
+
+        // All but a few recover: the rest is described again.
+        let left = 20;
+        for number in 0..count - left {
+            let handle = format!("handle-{number:05}");
+            examination.change(&Touched::Volume(handle.clone()), |facts| {
+                facts.storage.volumes.get_mut().unwrap().remove(&handle);
+            });
+        }
+        assert_eq!(described(&examination, missing), left);
+        assert!(
+            examination.hits().filter(|hit| hit.definition.code == missing).all(|hit| !hit.brief)
+        );
     }
 }

@@ -31,12 +31,12 @@ const MAX_TEXT: usize = 1024;
 
 #[derive(Debug)]
 pub struct Report<'a> {
-    groups: Vec<Group<'a>>,
+    groups: Vec<FindingGroup<'a>>,
 }
 
 /// The hits of one finding.
 #[derive(Debug)]
-struct Group<'a> {
+struct FindingGroup<'a> {
     hits: Vec<&'a Hit>,
     severity: Severity,
     cause: Option<&'static str>,
@@ -64,7 +64,7 @@ impl<'a> Report<'a> {
     pub(crate) fn new(hits: impl Iterator<Item = &'a Hit>, facts: &'a Facts) -> Self {
         let hits: Vec<&Hit> = hits.collect();
         let causes = causes::root_causes(&hits);
-        let mut groups: HashMap<_, Group<'a>> = HashMap::new();
+        let mut groups: HashMap<_, FindingGroup<'a>> = HashMap::new();
         for (hit, cause) in hits.into_iter().zip(causes) {
             let severity = hit.severity.unwrap_or(hit.definition.severity);
             let acknowledged = acknowledgement(hit, facts);
@@ -74,14 +74,14 @@ impl<'a> Report<'a> {
             let hits = Vec::new();
             let group = group.or_insert_with(|| {
                 let fixable = false;
-                Group { hits, severity, cause, acknowledged, fixable }
+                FindingGroup { hits, severity, cause, acknowledged, fixable }
             });
             group.fixable |= hit.definition.fixable && !is_denied(hit, facts);
             group.hits.push(hit);
         }
-        let mut groups: Vec<Group<'a>> = groups.into_values().collect();
+        let mut groups: Vec<FindingGroup<'a>> = groups.into_values().collect();
         for group in &mut groups {
-            group.hits.sort_by(|a, b| a.subject.cmp(&b.subject));
+            group.hits.sort_by(|a, b| (a.brief, &a.subject).cmp(&(b.brief, &b.subject)));
             group.hits.dedup_by(|a, b| a.subject == b.subject && a.own == b.own);
         }
         groups.sort_by(|a, b| a.order().cmp(&b.order()));
@@ -90,7 +90,7 @@ impl<'a> Report<'a> {
 
     /// All findings, worst first, consequences after their causes.
     pub fn all(&self) -> Vec<Finding> {
-        self.groups.iter().map(Group::finding).collect()
+        self.groups.iter().map(FindingGroup::finding).collect()
     }
 
     /// The findings a status can carry.
@@ -119,7 +119,7 @@ impl<'a> Report<'a> {
     /// installations and upgrades.
     pub fn blockers(&self) -> Vec<Finding> {
         let open = self.groups.iter().filter(|group| group.acknowledged.is_none());
-        open.filter(|g| g.severity == Severity::Blocker).map(Group::finding).collect()
+        open.filter(|g| g.severity == Severity::Blocker).map(FindingGroup::finding).collect()
     }
 
     /// The worst severity among findings that nobody has acknowledged.
@@ -144,7 +144,7 @@ impl<'a> Report<'a> {
     }
 }
 
-impl Group<'_> {
+impl FindingGroup<'_> {
     /// Causes before consequences, then the worst, then by code and content.
     fn order(&self) -> impl Ord + '_ {
         let first = self.hits[0];
@@ -182,6 +182,11 @@ fn builder(hit: &Hit) -> api::finding::Builder {
 
 /// The text and the steps for one object.
 fn texts(hit: &Hit) -> (String, Vec<String>) {
+    if hit.brief {
+        let code = hit.definition.code;
+        let step = format!("vdoctl doctor --only {code} --each   names each object and its fix");
+        return (hit.definition.title.to_owned(), vec![step]);
+    }
     let finding = builder(hit).build();
     (finding.seen.unwrap_or_default(), finding.remedy)
 }
@@ -218,11 +223,7 @@ fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<Stri
 
 fn shortened(mut text: String) -> String {
     if text.len() > MAX_TEXT {
-        let mut end = MAX_TEXT;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
         text.push_str(" ...");
     }
     text

@@ -14,11 +14,11 @@ use jiff::Timestamp;
 use crate::{
     facts::{
         About, CatalogState, Certificate, Cluster, ClusterIds, CnsVolume, Container,
-        CredentialState, CsiEntry, Datacenter, Datastore, Driver, Drivers, Entity, EntityKind,
-        Facts, Grants, Host, Inventory, Known, Lease, Login, Network, Nic, Node, OpenShift,
-        Operator, Orphans, Platform, Pod, Policy, Reach, ScsiController, Service, ServiceState,
-        Sessions, Storage, StorageClass, Tag, Tags, Tls, Vcenter, Version, Vm, Volume, Wanted,
-        WantedCloud, WantedStorage, Webhook, Workload,
+        CredentialState, CsiEntry, Datacenter, Datastore, Drivers, Entity, EntityKind, Facts,
+        Grants, Host, InstalledDriver, Inventory, Known, Lease, Login, NetworkPlugin, Nic, Node,
+        OpenShift, Operator, Orphans, Platform, Pod, Reach, ScsiController, Service, ServiceState,
+        Sessions, Storage, StorageClass, StoragePolicy, Tag, Tags, Tls, Vcenter, Version, Vm,
+        Volume, Wanted, WantedCloud, WantedStorage, Webhook, Workload,
     },
     privileges,
 };
@@ -147,7 +147,8 @@ fn inventory(names: &[String], volumes: u32) -> Inventory {
         datastores: [datastore(1, "shared"), datastore(2, "ds-a"), datastore(3, "ds-b")].into(),
         vms,
         tags: tags.into(),
-        policies: vec![Policy { name: "Gold".into(), datastores: Known::Known(all.into()) }].into(),
+        policies: vec![StoragePolicy { name: "Gold".into(), datastores: Known::Known(all.into()) }]
+            .into(),
         host_groups: Vec::new().into(),
         file_service: BTreeSet::new().into(),
     }
@@ -186,7 +187,7 @@ fn vcenter(inventory: Inventory, wanted: &Wanted, now: Timestamp) -> Vcenter {
     Vcenter {
         name: "vcenter-a".into(),
         address: "vc-a.example.com".into(),
-        secret: "kube-system/vcenter-a".into(),
+        secret: "vmware-system-vdo/vcenter-a".into(),
         user: "k8s@vsphere.local".into(),
         reach: Reach::Answers.into(),
         tls: Tls {
@@ -282,7 +283,7 @@ fn kubernetes(platform: Platform, names: &[String], now: Timestamp) -> Cluster {
         .into(),
         webhooks: vec![webhook].into(),
         access: Vec::new().into(),
-        network: Network { plugin: "Antrea".into(), missing_on: Vec::new() }.into(),
+        network: NetworkPlugin { plugin: "Antrea".into(), missing_on: Vec::new() }.into(),
         openshift: (platform == Platform::OpenShift).then_some(openshift).into(),
     }
 }
@@ -296,7 +297,9 @@ fn node(n: usize, name: &str, now: Timestamp) -> Node {
         created: days(now, -30),
         ready: true,
         ready_since: days(now, -30),
-        control_plane: name.starts_with("control"),
+        control_plane: name
+            .starts_with("control")
+            .then(|| "node-role.kubernetes.io/control-plane".to_owned()),
         os: "linux".into(),
         provider_id: Some(format!("vsphere://{}", uuid(n))),
         system_uuid: uuid(n),
@@ -337,10 +340,10 @@ fn workload(kind: &str, name: &str, pods: u32, containers: &[(&str, &str)]) -> W
     }
 }
 
-fn cloud_driver() -> Driver {
+fn cloud_driver() -> InstalledDriver {
     let image = "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.35.1";
     let name = "vsphere-cloud-controller-manager";
-    Driver {
+    InstalledDriver {
         name: "CPI".into(),
         namespace: "kube-system".into(),
         version: Some(Version::new(1, 35, 1)),
@@ -351,11 +354,11 @@ fn cloud_driver() -> Driver {
         features: BTreeMap::new().into(),
         pod_security: Known::Known(None),
         registered: true.into(),
-        ..Driver::default()
+        ..InstalledDriver::default()
     }
 }
 
-fn storage_driver(platform: Platform, nodes: u32) -> Driver {
+fn storage_driver(platform: Platform, nodes: u32) -> InstalledDriver {
     let driver = "registry.k8s.io/csi-vsphere/driver:v3.7.3";
     let syncer = "registry.k8s.io/csi-vsphere/syncer:v3.7.3";
     let provisioner = "registry.k8s.io/sig-storage/csi-provisioner:v4.0.1";
@@ -368,7 +371,7 @@ fn storage_driver(platform: Platform, nodes: u32) -> Driver {
         ("vsphere-syncer", syncer),
         ("csi-provisioner", provisioner),
     ];
-    Driver {
+    InstalledDriver {
         name: "CSI".into(),
         namespace: "vmware-system-csi".into(),
         version: Some(Version::new(3, 7, 3)),

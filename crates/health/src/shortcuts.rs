@@ -1,6 +1,6 @@
 //! Short ways to the parts of a sample that tests change.
 
-use crate::facts::{Driver, Facts, Inventory, Node, Vcenter, Vm};
+use crate::facts::{Facts, InstalledDriver, Inventory, Node, Vcenter, Vm};
 
 pub(crate) trait Shortcuts {
     /// The first vCenter.
@@ -12,11 +12,11 @@ pub(crate) trait Shortcuts {
     /// A node.
     fn node(&mut self, name: &str) -> &mut Node;
     /// The storage driver.
-    fn storage_driver(&mut self) -> &mut Driver;
+    fn storage_driver(&mut self) -> &mut InstalledDriver;
     /// Removes the definitions that the storage driver needs.
     fn no_crds(&mut self);
     /// The cloud provider.
-    fn cloud_driver(&mut self) -> &mut Driver;
+    fn cloud_driver(&mut self) -> &mut InstalledDriver;
 }
 
 impl Shortcuts for Facts {
@@ -36,7 +36,7 @@ impl Shortcuts for Facts {
         self.cluster.nodes.get_mut().unwrap().get_mut(name).unwrap()
     }
 
-    fn storage_driver(&mut self) -> &mut Driver {
+    fn storage_driver(&mut self) -> &mut InstalledDriver {
         self.cluster.drivers.storage.get_mut().unwrap().as_mut().unwrap()
     }
 
@@ -47,7 +47,7 @@ impl Shortcuts for Facts {
         }
     }
 
-    fn cloud_driver(&mut self) -> &mut Driver {
+    fn cloud_driver(&mut self) -> &mut InstalledDriver {
         self.cluster.drivers.cloud.get_mut().unwrap().as_mut().unwrap()
     }
 }

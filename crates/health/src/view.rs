@@ -3,7 +3,7 @@
 use api::finding::Subject;
 
 use crate::{
-    facts::{Datastore, Driver, Facts, Host, Inventory, Node, Vcenter, Vm},
+    facts::{Datastore, Facts, Host, InstalledDriver, Inventory, Node, Vcenter, Vm},
     index::{Index, VmRef},
 };
 
@@ -105,16 +105,16 @@ impl<'a> FactsView<'a> {
         }
     }
 
-    pub fn drivers(self) -> impl Iterator<Item = &'a Driver> {
+    pub fn drivers(self) -> impl Iterator<Item = &'a InstalledDriver> {
         let drivers = &self.facts.cluster.drivers;
         [&drivers.cloud, &drivers.storage].into_iter().filter_map(|known| known.get()?.as_ref())
     }
 
-    pub fn storage_driver(self) -> Option<&'a Driver> {
+    pub fn storage_driver(self) -> Option<&'a InstalledDriver> {
         self.facts.cluster.drivers.storage.get()?.as_ref()
     }
 
-    pub fn cloud_driver(self) -> Option<&'a Driver> {
+    pub fn cloud_driver(self) -> Option<&'a InstalledDriver> {
         self.facts.cluster.drivers.cloud.get()?.as_ref()
     }
 

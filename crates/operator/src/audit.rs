@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::vsphere_cloud_config::Privileges;
 use health::{
     facts::{
-        CnsVolume, Entity, EntityKind, Grants, HostGroup, Known, Policy, Service, ServiceState,
-        Sessions, Tag, Tags, Wanted,
+        CnsVolume, Entity, EntityKind, Grants, HostGroup, Known, Service, ServiceState, Sessions,
+        StoragePolicy, Tag, Tags, Wanted,
     },
     privileges,
 };
@@ -109,7 +109,7 @@ pub struct Audit {
     /// Whether the account has permission to watch tasks.
     pub tasks: Known<bool>,
     pub tags: Known<Tags>,
-    pub policies: Known<Vec<Policy>>,
+    pub policies: Known<Vec<StoragePolicy>>,
     /// Clusters with file service.
     pub file_service: Known<BTreeSet<String>>,
     /// Host groups that represent zones.
@@ -405,17 +405,13 @@ fn worth_keeping(entities: Vec<Entity>, wanted: &Wanted) -> Vec<Entity> {
 
 /// An account can watch tasks if it has permission to read the root or a datacenter.
 fn may_watch_tasks(grants: &Known<Grants>) -> Known<bool> {
-    match grants {
-        Known::Unknown { reason } => Known::unknown(reason),
-        Known::Known(grants) => {
-            let above = grants
-                .entities
-                .iter()
-                .filter(|entity| matches!(entity.kind, EntityKind::Root | EntityKind::Datacenter));
-            let mut held = above.filter_map(|entity| entity.privileges.get());
-            held.any(|held| held.contains("System.Read") || held.contains("System.View")).into()
-        }
-    }
+    grants.as_ref().map(|grants| {
+        let above =
+            |entity: &&Entity| matches!(entity.kind, EntityKind::Root | EntityKind::Datacenter);
+        let above = grants.entities.iter().filter(above);
+        let mut held = above.filter_map(|entity| entity.privileges.get());
+        held.any(|held| held.contains("System.Read") || held.contains("System.View"))
+    })
 }
 
 /// All tags; none if the spec configures no zones.
@@ -456,7 +452,7 @@ async fn policies(
     client: &Client,
     sights: &Sights,
     question: &Question,
-) -> Result<Vec<Policy>, Error> {
+) -> Result<Vec<StoragePolicy>, Error> {
     if question.wanted.storage.is_none() {
         return Ok(Vec::new());
     }
@@ -475,7 +471,7 @@ async fn policies(
         } else {
             Known::unknown("no StorageClass names it")
         };
-        policies.push(Policy { name: policy.name, datastores: fitting });
+        policies.push(StoragePolicy { name: policy.name, datastores: fitting });
     }
     Ok(policies)
 }

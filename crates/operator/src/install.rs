@@ -57,6 +57,8 @@ pub struct Allowed {
     pub namespaces: BTreeSet<String>,
     /// Names of additional objects, by kind, that it can write in the usual namespaces of drivers.
     pub names: BTreeMap<String, BTreeSet<String>>,
+    /// Names of the Secrets with vCenter credentials that it can read in `kube-system`.
+    pub credentials: BTreeSet<String>,
     /// Whether it can grant cloud controllers before 1.32 the permission that they need: to read every
     /// Secret.
     pub old_cloud_controllers: bool,
@@ -115,15 +117,24 @@ pub fn manifest() -> Result<String, YamlError> {
 }
 
 /// The manifest to uninstall only the operator: its Deployment, its account and its permissions. The drivers
-/// keep running. The namespaces stay because they contain the storage driver and the records. The
-/// CustomResourceDefinitions stay because the deletion of one deletes every object of its kind.
+/// keep running, so the cloud controller's permission to read its credentials stays. The namespaces stay because they
+/// contain the storage driver and the records. The CustomResourceDefinitions stay because the deletion of one deletes
+/// every object of its kind.
 pub fn uninstall() -> Result<String, YamlError> {
     to_yaml(&uninstall_objects())
 }
 
+/// Whether an object of the manifest stays when the operator is uninstalled, although it contains no data: the drivers
+/// keep running, and the cloud controller needs its permission to read its credentials.
+pub fn is_needed_by_drivers(name: &str) -> bool {
+    name.starts_with(names::CPI_CREDENTIALS_ROLE)
+}
+
 fn uninstall_objects() -> Vec<Object> {
     let kept = ["Namespace", "CustomResourceDefinition"];
-    let removed = objects().into_iter().filter(|object| !kept.contains(&object.kind()));
+    let removed = objects()
+        .into_iter()
+        .filter(|object| !kept.contains(&object.kind()) && !is_needed_by_drivers(object.name()));
     removed
         .map(|object| {
             let mut identity = json!({

@@ -1,10 +1,8 @@
 //! Gathers facts from the caches that watches keep filled, and from the vCenters.
 
+mod cns_ownership;
 mod drivers;
-mod foreign_volumes;
 mod identity;
-mod inherited_cluster_id;
-mod nodes;
 mod platform;
 mod surroundings;
 mod vcenters;
@@ -14,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use api::{CompatibilityConfig, VDOConfig};
+use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
 use catalog::Driver;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -22,8 +20,8 @@ use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::Deserializ
 use plan::{
     ObjectId,
     facts::{
-        ApplyFailure, ClusterId, DriverWorkload, Facts, Health, InUse, Predecessor, PullSecret,
-        Rival, TargetCluster, VcenterConnection,
+        ApplyFailure, ClusterId, DriverWorkload, Facts, Health, InUse, NodePlacement, Predecessor,
+        PullSecret, Rival, TargetCluster, VcenterConnection,
     },
     names,
     record::{Record, Records, record_name},
@@ -56,6 +54,8 @@ pub async fn observe(
     refused: &BTreeMap<Driver, ApplyFailure>,
 ) -> Result<Observed, kube::Error> {
     let compatibility = follow_catalog(client, &around.namespace, stores, catalogs).await?;
+    let (records, unreadable) = records(client, &around.namespace).await?;
+    stores.follow_secrets(client, &records).await?;
     let (inputs, problems) = vcenters::connection_inputs(client, stores, vcenters).await;
     vcenters.follow(inputs);
     let all = vcenters::connections(stores, vcenters, &problems);
@@ -80,14 +80,13 @@ pub async fn observe(
             return Ok(Observed { unreadable, ..observed });
         }
     };
-    let (records, unreadable) = records(client, &around.namespace).await?;
     let cluster = TargetCluster {
         version: around.version.version,
         version_text: around.version.text.clone(),
         platform: around.platform(stores),
         owns_drivers: around.owns_drivers,
         uid: around.uid.clone(),
-        nodes: nodes::placements(stores, vcenters),
+        nodes: placements(stores, vcenters),
     };
     let drivers::FoundWorkloads { workloads, mut lookalikes } = drivers::find(stores);
     let (go_vdo, disguised) = stores.go_vdo(&around.namespace, around.pod.as_deref());
@@ -113,10 +112,7 @@ pub async fn observe(
         foreign_volumes: identified.foreign_volumes,
         ambiguous: identified.ambiguous,
         in_use,
-        predecessor: Predecessor {
-            runs: go_vdo,
-            cloud_secret: stores.secret_version(names::CPI_SECRET).is_some(),
-        },
+        predecessor: Predecessor { runs: go_vdo, cloud_secret: stores.has_cloud_secret() },
         catalog,
         catalog_trouble: catalog_trouble.cloned(),
         config,
@@ -143,6 +139,12 @@ pub async fn observe(
         health: Health::default(),
     };
     Ok(Observed { facts: Some(facts), ..observed })
+}
+
+/// All nodes, and the locations of their VMs.
+fn placements(stores: &Stores, vcenters: &Vcenters) -> Vec<NodePlacement> {
+    let nodes = stores.node_facts().ok().unwrap_or_default().into_values();
+    nodes.map(|node| NodePlacement { vm: vcenters.vm(&node.system_uuid), node }).collect()
 }
 
 /// Follows the CompatibilityConfig, or the ConfigMap of the Go VDO, to the catalog in use.
@@ -196,7 +198,7 @@ async fn identified(
     let names: Vec<String> = names.map(|name| format!("{namespace}/{}", name.0)).collect();
     let configured = match configured {
         Ok(None) if records.csi.cluster_id.is_none() => {
-            match inherited_cluster_id::find(stores, vcenters, config, &names).await {
+            match cns_ownership::inherited_ids(stores, vcenters, config, &names).await {
                 Ok(ids) if ids.len() > 1 => {
                     return Identified { ambiguous: ids, ..known(Ok(None), Ok(Vec::new())) };
                 }
@@ -210,7 +212,9 @@ async fn identified(
         configured => configured,
     };
     let foreign_volumes = match &configured {
-        Ok(Some(id)) => foreign_volumes::find(stores, vcenters, config, &names, &id.id).await,
+        Ok(Some(id)) => {
+            cns_ownership::foreign_claims(stores, vcenters, config, &names, &id.id).await
+        }
         _ => Ok(Vec::new()),
     };
     known(configured, foreign_volumes)
@@ -340,6 +344,37 @@ pub async fn names_in_use(
     let secrets: BTreeSet<String> = secrets.map(|name| name.0.as_str().to_owned()).collect();
     names.entry("Secret".to_owned()).or_default().extend(secrets);
     Ok(names)
+}
+
+/// The names of the Secrets with vCenter credentials that are in `kube-system` and not in the operator's namespace.
+pub async fn credentials_in_kube_system(
+    client: &Client,
+    namespace: &str,
+) -> Result<BTreeSet<String>, kube::Error> {
+    let configs = Api::<VsphereCloudConfig>::namespaced(client.clone(), namespace);
+    let configs = match configs.list(&ListParams::default()).await {
+        // The CRD is not installed yet.
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        configs => configs?.items,
+    };
+    let mut found = BTreeSet::new();
+    for config in configs {
+        let name = config.spec.credentials.0.as_str();
+        let is_there = async |namespace: &str| {
+            let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+            match secrets.get_metadata_opt(name).await {
+                Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+                there => there.map(|there| Some(there.is_some())),
+            }
+        };
+        // A user who cannot read Secrets does not take the permission away from the operator.
+        if is_there(namespace).await? != Some(true)
+            && is_there(names::KUBE_SYSTEM).await? != Some(false)
+        {
+            found.insert(name.to_owned());
+        }
+    }
+    Ok(found)
 }
 
 /// The records. VDO must not forget a record that does not parse: the result names it, and VDO takes no

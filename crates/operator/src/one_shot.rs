@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use jiff::SignedDuration;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
@@ -21,13 +20,9 @@ use crate::{
     catalogs::Catalogs,
     cluster::Stores,
     kinds::KINDS,
-    observe::{self, Surroundings, surroundings},
+    observe::{self, Surroundings, Timeouts, surroundings},
     vcenters::Vcenters,
 };
-
-/// The timeout for a release to become healthy, the same as the operator's default. It matters only for a
-/// rollout in progress.
-const TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
 
 /// The reason why there are no facts.
 #[derive(Debug, Snafu)]
@@ -69,7 +64,7 @@ pub async fn observe_once(
     let end = Instant::now() + within;
     may_read(client, namespace).await?;
     let name = build.to_string();
-    let around = surroundings(client, namespace, TIMEOUT.into(), &name);
+    let around = surroundings(client, namespace, Timeouts::default(), &name);
     let mut around = around.await.context(ClusterSnafu)?;
     let changed = Arc::new(watch::Sender::new(()));
     let (stores, fillers) = Stores::new(client, namespace, &changed);
@@ -123,7 +118,7 @@ async fn may_read(client: &Client, namespace: &str) -> Result<(), Error> {
     let read = read.filter(|r| ["Deployment", "DaemonSet", "Secret"].contains(&r.kind.as_str()));
     let asked = ours.into_iter().chain(read).map(async |resource| {
         let place = match resource.kind.as_str() {
-            "Secret" => Some("kube-system"),
+            "Secret" => Some(namespace),
             _ if resource.group == api::GROUP => Some(namespace),
             _ => None,
         };

@@ -29,7 +29,7 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
-use plan::names;
+use plan::{names, written_names};
 use runtime::{checks::Check, error_chain::error_chain};
 use serde_json::json;
 
@@ -50,7 +50,7 @@ struct Permission {
     /// Empty for the whole cluster.
     namespace: String,
     /// The name of the single object that needs it. Empty for all objects.
-    name: &'static str,
+    name: String,
 }
 
 impl std::fmt::Display for Permission {
@@ -74,7 +74,7 @@ fn needed(namespace: &str, more_namespaces: &BTreeSet<String>) -> Vec<Permission
             resource: resource.to_owned(),
             verb,
             namespace: namespace.to_owned(),
-            name: "",
+            name: String::new(),
         }));
     };
     for kind in ["vdoconfigs", "vspherecloudconfigs", "compatibilityconfigs"] {
@@ -91,20 +91,30 @@ fn needed(namespace: &str, more_namespaces: &BTreeSet<String>) -> Vec<Permission
         let mut places: Vec<&str> =
             if *namespaced { allowed_namespaces::all().collect() } else { vec![""] };
         places.extend(more_namespaces.iter().filter(|_| *namespaced).map(String::as_str));
+        places.retain(|place| resource.kind != "Secret" || *place != names::KUBE_SYSTEM);
         for place in places {
             need(&resource.group, &resource.plural, &WATCH, place);
         }
     }
+    need("", "secrets", &["get", "list", "watch"], namespace);
     need("", "configmaps", &["list", "watch", "patch"], namespace);
     need("coordination.k8s.io", "leases", &["get", "create", "update"], namespace);
     need("coordination.k8s.io", "leases", &["create"], names::KUBE_SYSTEM);
-    all.extend(["get", "watch", "update"].map(|verb| Permission {
-        group: "coordination.k8s.io".into(),
-        resource: "leases".into(),
+    let in_kube_system = |group: &str, resource: &str, verb, name: &str| Permission {
+        group: group.to_owned(),
+        resource: resource.to_owned(),
         verb,
         namespace: names::KUBE_SYSTEM.into(),
-        name: names::CLUSTER_LEASE,
-    }));
+        name: name.to_owned(),
+    };
+    all.extend(
+        ["get", "watch", "update"].map(|verb| {
+            in_kube_system("coordination.k8s.io", "leases", verb, names::CLUSTER_LEASE)
+        }),
+    );
+    for name in written_names::settings_and_secrets("Secret") {
+        all.extend(WATCH.map(|verb| in_kube_system("", "secrets", verb, &name)));
+    }
     all.sort();
     all.dedup();
     all
@@ -116,7 +126,7 @@ fn allows(rules: &[ResourceRule], permission: &Permission) -> bool {
     };
     rules.iter().any(|rule| {
         let names = rule.resource_names.as_deref().unwrap_or_default();
-        (names.is_empty() || names.iter().any(|name| name == permission.name))
+        (names.is_empty() || names.contains(&permission.name))
             && has(rule.api_groups.as_ref(), &permission.group)
             && has(rule.resources.as_ref(), &permission.resource)
             && has(Some(&rule.verbs), permission.verb)
@@ -303,7 +313,7 @@ mod tests {
 
     fn permission(group: &str, resource: &str, verb: &'static str) -> Permission {
         let (group, resource) = (group.to_owned(), resource.to_owned());
-        Permission { group, resource, verb, namespace: String::new(), name: "" }
+        Permission { group, resource, verb, namespace: String::new(), name: String::new() }
     }
 
     #[test]
@@ -316,8 +326,8 @@ mod tests {
         let mut some = rules(&[""], &["nodes"], &["watch"]);
         some.resource_names = Some(vec!["node-1".into()]);
         assert!(!allows(&[some.clone()], &nodes));
-        assert!(allows(&[some.clone()], &Permission { name: "node-1", ..nodes.clone() }));
-        assert!(!allows(&[some], &Permission { name: "node-2", ..nodes }));
+        assert!(allows(&[some.clone()], &Permission { name: "node-1".into(), ..nodes.clone() }));
+        assert!(!allows(&[some], &Permission { name: "node-2".into(), ..nodes }));
     }
 
     #[test]

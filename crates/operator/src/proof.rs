@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use catalog::manifest::Object;
 use driver_config::credentials::Credentials;
 use k8s_openapi::ByteString;
-use plan::ObjectId;
+use plan::{ObjectId, names};
 use runtime::build::BuildInfo;
 use snafu::{ResultExt, Snafu};
 use vsphere::{
@@ -145,11 +145,14 @@ pub async fn connection_inputs(
     vcenter: &api::VsphereCloudConfig,
 ) -> Result<ConnectionInputs, String> {
     let name = vcenter.spec.credentials.0.as_str();
-    let data = find(client, objects, "Secret", api::CREDENTIALS_NAMESPACE, name).await?;
+    let namespace = vcenter.metadata.namespace.as_deref().unwrap_or(api::NAMESPACE);
+    let mut data = find(client, objects, "Secret", namespace, name).await?;
+    if data.is_none() {
+        data = find(client, objects, "Secret", names::KUBE_SYSTEM, name).await?;
+    }
     let data = data.ok_or_else(|| {
         format!(
-            "the Secret {name} is neither here nor in namespace {}: add it with the keys username and password",
-            api::CREDENTIALS_NAMESPACE
+            "the Secret {name} is neither here nor in namespace {namespace}: add it with the keys username and password"
         )
     })?;
     let read =

@@ -115,7 +115,7 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(
     let keep = async |before: Value| history.keep(proposal, before).await;
     let made = match &proposal.repair {
         Repair::SetDiskUuid { vcenter, vm, node } => {
-            let vm = vm::NodeVm::new(clients, vcenter, vm, node)?;
+            let vm = vm::VmRepair::new(clients, vcenter, vm, node)?;
             // Somebody else may have set it since the check. Then there is nothing to record or to undo.
             let Some(before) = vm.disk_uuid_to_change().await? else { return Ok(()) };
             keep(json!(before)).await?;
@@ -175,7 +175,7 @@ pub async fn undo(clients: &RepairClients, id: &str) -> Result<(), Error> {
     let cluster = &clients.cluster;
     match &entry.repair {
         Repair::SetDiskUuid { vcenter, vm, node } => {
-            let vm = vm::NodeVm::new(clients, vcenter, vm, node)?;
+            let vm = vm::VmRepair::new(clients, vcenter, vm, node)?;
             vm.restore_disk_uuid(&entry.before).await?;
         }
         Repair::TaintNode { node } => node::untaint(cluster, node).await?,

@@ -153,11 +153,7 @@ fn findings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<
 fn shortened(mut text: String) -> String {
     const MOST: usize = 1000;
     if text.len() > MOST {
-        let mut end = MOST;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
+        text.truncate(text.floor_char_boundary(MOST));
         text.push_str(" ...");
     }
     text

@@ -6,6 +6,7 @@
 //! failures (a vCenter that restarts, a privilege that an admin grants later) with growing pauses, on the
 //! same session if there is one.
 
+mod hosts;
 pub(crate) mod pace;
 pub(crate) mod refusal;
 
@@ -16,13 +17,14 @@ use std::{
 };
 
 use api::{VsphereCloudConfigSpec, vsphere_cloud_config::RefusedLogin};
+use catalog::version::VsphereVersion;
 use driver_config::credentials::Credential;
 use jiff::Timestamp;
 use plan::facts::{NodeVm, VcenterState};
 use runtime::{backoff::Backoff, build::BuildInfo};
 use tokio::{sync::watch, task::JoinSet};
 use vsphere::{
-    CallObserver, Client, ClientBuilder, Credentials, LoginRefusal, MoRef, Trust,
+    BiosUuid, CallObserver, Client, ClientBuilder, Credentials, LoginRefusal, MoRef, Trust,
     inventory::{Datastore, Event, Inventory, Lookup, Object, Status},
 };
 
@@ -240,6 +242,12 @@ impl Vcenters {
             Some(doubt) => NodeVm::Unknown(doubt),
             None => NodeVm::Missing,
         }
+    }
+
+    /// The oldest ESXi host in the clusters of a vCenter that run the VMs with these uuids, if VDO sees it.
+    pub fn oldest_host(&self, name: &str, uuids: &[BiosUuid]) -> Option<VsphereVersion> {
+        let known = self.connections.get(name)?.known.borrow();
+        hosts::oldest(&known.inventory.as_ref()?.view(), uuids)
     }
 
     /// Whether VDO has tried each vCenter.

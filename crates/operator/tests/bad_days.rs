@@ -88,20 +88,20 @@ async fn the_service_is_back(testbed: &Testbed) {
         .await;
 }
 
-/// The Secret exists, but not in the namespace of the credentials.
+/// The Secret exists, but where VDO has no permission to read it.
 async fn a_secret_in_the_wrong_namespace(testbed: &Testbed) -> Process {
     testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
-    let right = Api::<Secret>::namespaced(testbed.client(), "kube-system");
+    let right = Api::<Secret>::namespaced(testbed.client(), NAMESPACE);
     let mut secret = right.get("vc-credentials").await.unwrap();
     right.delete("vc-credentials", &DeleteParams::default()).await.unwrap();
     secret.metadata = kube::api::ObjectMeta {
         name: Some("vc-credentials".into()),
         ..kube::api::ObjectMeta::default()
     };
-    let wrong = Api::<Secret>::namespaced(testbed.client(), NAMESPACE);
+    let wrong = Api::<Secret>::namespaced(testbed.client(), "kube-system");
     wrong.create(&PostParams::default(), &secret).await.unwrap();
     let operator = testbed.operator();
-    testbed.finding_about("VDO-1901", 60, &["vc-credentials", "kube-system"]).await;
+    testbed.finding_about("VDO-1901", 60, &["vc-credentials", NAMESPACE, "vdoctl deploy"]).await;
     assert_eq!(
         writes_to_the_driver(testbed, &operator, Timestamp::MIN).await,
         Vec::<String>::new()

@@ -15,7 +15,7 @@ mod storage;
 use std::collections::BTreeSet;
 
 use api::{Severity, VDOConfigStatus};
-use common::Testbed;
+use common::{NAMESPACE, Testbed};
 use field::Field;
 use jiff::{SignedDuration, Timestamp};
 use kube::{
@@ -177,7 +177,10 @@ impl Fixture {
         let begin = Instant::now();
         for object in objects {
             self.apply(object).await;
-            if object["kind"] == "VolumeSnapshotContent" {
+            if ["VolumeSnapshotContent", "VolumeAttachment"]
+                .iter()
+                .any(|kind| object["kind"] == *kind)
+            {
                 self.apply_status(object).await;
             }
         }
@@ -323,16 +326,37 @@ fn second_driver() -> Value {
     )
 }
 
-/// The kubelet cannot mount a disk that multipathd uses.
-fn multipath_event() -> Value {
-    with(
+/// The kubelet cannot mount a disk that multipathd uses. A volume of the pod's namespace is attached to the node:
+/// otherwise the Event proves nothing, because any tenant could have written it.
+fn multipath_event() -> Vec<Value> {
+    let volume = with(
+        object("v1", "PersistentVolume", None, "taken"),
+        json!({"spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "none",
+            "claimRef": {"namespace": "default", "name": "data", "kind": "PersistentVolumeClaim"},
+            "csi": {"driver": DRIVER, "volumeHandle": "v-taken"},
+        }}),
+    );
+    let attachment = with(
+        object("storage.k8s.io/v1", "VolumeAttachment", None, "taken"),
+        json!({
+            "spec": {
+                "attacher": DRIVER, "nodeName": "node-2",
+                "source": {"persistentVolumeName": "taken"},
+            },
+            "status": {"attached": true},
+        }),
+    );
+    let event = with(
         object("v1", "Event", Some("default"), "taken"),
         json!({
             "type": "Warning", "reason": "FailedMount", "source": {"host": "node-2"},
             "message": "MountVolume.MountDevice failed: /dev/dm-3: no such file or directory",
             "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web"},
         }),
-    )
+    );
+    vec![volume, attachment, event]
 }
 
 /// A lease that was renewed long ago.
@@ -372,7 +396,7 @@ impl Fixture {
         field.note("VDO-1613", "namespace without privileged pods", took, "30");
         let end = |end: Option<String>| json!({"metadata": {"annotations": {"vdo.vmware.com/password-expires": end}}});
         let soon = Timestamp::now() + SignedDuration::from_hours(6 * 24);
-        let credentials = object("v1", "Secret", Some("kube-system"), "vc-credentials");
+        let credentials = object("v1", "Secret", Some(NAMESPACE), "vc-credentials");
         let took =
             self.edited("VDO-1308", credentials, end(Some(soon.to_string())), end(None)).await;
         field.note("VDO-1308", "a password that ends within a week", took, "");
@@ -380,7 +404,7 @@ impl Fixture {
             ("VDO-1610", "certificate of a webhook has expired", webhook().to_vec(), "28"),
             ("VDO-1611", "nobody answers for a webhook", webhook().to_vec(), ""),
             ("VDO-1617", "a second driver", vec![second_driver()], ""),
-            ("VDO-1224", "a disk multipathd has taken", vec![multipath_event()], "42"),
+            ("VDO-1224", "a disk multipathd has taken", multipath_event(), "42"),
             ("VDO-1616", "a leader that is gone", vec![stale_lease()], ""),
             ("VDO-1606", "a node without a place", vec![topology_error()], "2"),
         ] {

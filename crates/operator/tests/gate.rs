@@ -4,7 +4,7 @@
 mod common;
 
 use api::{Finding, VDOConfigStatus, vdo_config::PlanState};
-use common::Testbed;
+use common::{NAMESPACE, Testbed};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -29,7 +29,7 @@ async fn installed(testbed: &Testbed) -> Option<String> {
 
 async fn log_in_as(testbed: &Testbed, user: &str, password: &str) {
     let patch = json!({"stringData": {"username": user, "password": password}});
-    let secrets = Api::<Secret>::namespaced(testbed.client(), "kube-system");
+    let secrets = Api::<Secret>::namespaced(testbed.client(), NAMESPACE);
     secrets.patch("vc-credentials", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 

@@ -15,7 +15,7 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use testkit::eventually;
+use testkit::{ControlPlane, Inventory, eventually};
 
 const CSI: &str = "vmware-system-csi";
 
@@ -80,6 +80,46 @@ async fn a_driver_not_managed_by_vdo_is_left_alone_and_a_second_config_changes_n
     testbed.check_now("on-openshift").await;
     assert_eq!(testbed.writes(), Vec::<String>::new(), "nothing is applied");
     assert_eq!(testbed.denied_requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_driver_that_fails_with_older_hosts_is_reported_until_the_hosts_are_upgraded() {
+    let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
+    let inventory = Inventory::with_vms(2).version("9.1.0");
+    let testbed = Testbed::on_inventory(plane, inventory, false).await;
+    let truth = testbed.vcenter.truth().await;
+    let vm = &truth["datacenters"][0]["vms"][0];
+    let text = |key: &str| vm[key].as_str().unwrap();
+    let host = format!("/DC0/host/{}/{}", text("cluster"), text("host"));
+    testbed.vcenter.patch_host(&host, json!({"version": "9.0.0"})).await;
+    let theirs = json!({
+        "metadata": {"name": "vsphere-csi-controller", "namespace": "kube-system"},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": "theirs"}},
+            "template": {
+                "metadata": {"labels": {"app": "theirs"}},
+                "spec": {"containers": [{"name": "driver", "image": "example.com/vsphere-csi/driver:v3.7.3"}]},
+            },
+        },
+    });
+    let theirs: Deployment = serde_json::from_value(theirs).unwrap();
+    let deployments = Api::<Deployment>::namespaced(testbed.client(), "kube-system");
+    deployments.create(&PostParams::default(), &theirs).await.unwrap();
+    let operator = testbed.operator();
+    testbed.configure(storage()).await;
+    let finding = testbed.finding("VDO-1113", 30).await;
+    let seen = finding.seen.unwrap();
+    assert!(seen.contains("CSI 3.7.3") && seen.contains("older than 9.1"), "{seen}");
+    assert!(finding.remedy[0].contains("Upgrade the ESXi hosts to 9.1"), "{:?}", finding.remedy);
+    testbed.vcenter.patch_host(&host, json!({"version": "9.1.0"})).await;
+    testbed
+        .status("the fault is gone with the old host", 30, |status| {
+            assert!(operator.ended().is_none(), "{}", operator.tail());
+            !status.findings.iter().any(|finding| finding.code == "VDO-1113")
+        })
+        .await;
+    assert_eq!(testbed.writes(), Vec::<String>::new(), "VDO changes nothing");
 }
 
 #[tokio::test]

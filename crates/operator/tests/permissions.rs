@@ -6,20 +6,24 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use catalog::manifest::CPI_ACCOUNT;
 use common::{NAMESPACE, Testbed};
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::Secret,
-    rbac::v1::{ClusterRole, ClusterRoleBinding},
+    core::v1::{ConfigMap, Secret},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
 };
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use operator::install::Allowed;
 use plan::ObjectId;
 use serde_json::{Value, json};
-use testkit::{User, eventually};
+use testkit::{User, VcenterUser, eventually};
+
+/// The Role that earlier releases of VDO wrote for upstream's cloud controller, and its binding.
+const CREDENTIALS_ROLE: &str = catalog::manifest::CPI_CREDENTIALS_ROLE;
 
 /// Applies the operator's roles as `vdoctl deploy` does.
 async fn allow(testbed: &Testbed, allowed: &Allowed) {
@@ -69,6 +73,23 @@ async fn a_stolen_token_is_limited(client: &Client) {
 
     let secrets = Api::<Secret>::namespaced(client.clone(), "default");
     assert_forbidden("a Secret in another namespace", secrets.get("any").await);
+    let secrets = Api::<Secret>::namespaced(client.clone(), "kube-system");
+    assert_forbidden("a bootstrap token", secrets.get("bootstrap-token-abcdef").await);
+    assert_forbidden("all Secrets of kube-system", secrets.list(&ListParams::default()).await);
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": CREDENTIALS_ROLE, "namespace": "kube-system"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "Role",
+            "name": plan::names::CPI_CREDENTIALS_ROLE,
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": "vdo", "namespace": NAMESPACE}],
+    });
+    let bindings = Api::<RoleBinding>::namespaced(client.clone(), "kube-system");
+    assert_forbidden(
+        "the cloud controller's permission to read Secrets",
+        bindings.patch(CREDENTIALS_ROLE, &apply, &Patch::Apply(role)).await,
+    );
 
     let role = |rules: Value| {
         json!({
@@ -157,5 +178,107 @@ async fn the_operator_uses_only_granted_permissions_and_reports_missing_ones() {
     a_name_of_this_cluster_is_added(&testbed).await;
     let deletions: BTreeSet<String> = testbed.forbidden_deletions().into_iter().collect();
     assert_eq!(deletions, BTreeSet::new(), "the operator must not use driver rules");
+    testbed.stop(operator).await;
+}
+
+/// The objects that an earlier release wrote so that the cloud controller can list Secrets, also on record.
+async fn written_by_an_earlier_release(testbed: &Testbed) {
+    let labels = json!({
+        plan::names::MANAGED_BY_LABEL: plan::names::MANAGED_BY, plan::names::PART_OF_LABEL: plan::names::PART_OF,
+    });
+    let metadata = json!({"name": CREDENTIALS_ROLE, "namespace": "kube-system", "labels": labels});
+    let version = "rbac.authorization.k8s.io/v1";
+    let role = json!({
+        "apiVersion": version, "kind": "Role", "metadata": metadata,
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}],
+    });
+    let binding = json!({
+        "apiVersion": version, "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": CREDENTIALS_ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": CPI_ACCOUNT, "namespace": "kube-system"}],
+    });
+    testbed.create(plan::names::FIELD_MANAGER, [role, binding]).await;
+    let maps = Api::<ConfigMap>::namespaced(testbed.client(), NAMESPACE);
+    let record = maps.get("vdo-record-cpi").await.unwrap().data.unwrap();
+    let mut record: Value = serde_json::from_str(&record["record.json"]).unwrap();
+    for kind in ["Role", "RoleBinding"] {
+        let id = ObjectId {
+            api_version: version.into(),
+            kind: kind.into(),
+            namespace: "kube-system".into(),
+            name: CREDENTIALS_ROLE.into(),
+        };
+        record["objects"].as_array_mut().unwrap().push(serde_json::to_value(id).unwrap());
+    }
+    let patch = Patch::Merge(json!({"data": {"record.json": record.to_string()}}));
+    maps.patch("vdo-record-cpi", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// An installation of an earlier release has its credentials in `kube-system`, and VDO granted the cloud controller
+/// its permission to list Secrets. Both keep working when an admin upgrades with `vdoctl deploy`.
+#[tokio::test]
+async fn an_installation_with_credentials_in_kube_system_keeps_working_after_an_upgrade() {
+    let testbed = Testbed::with_nodes(1).await;
+    let operator = testbed.operator();
+    let spec = json!({
+        "cloudProvider": {"vsphereCloudConfigs": ["vc"], "implementation": "Upstream"},
+        "storageProvider": {"vsphereCloudConfig": "vc"},
+    });
+    testbed.configure(spec).await;
+    testbed.ready(&operator, 120).await;
+    testbed.stop(operator).await;
+    written_by_an_earlier_release(&testbed).await;
+    let own = Api::<Secret>::namespaced(testbed.client(), NAMESPACE);
+    let mut secret = own.get("vc-credentials").await.unwrap();
+    own.delete("vc-credentials", &DeleteParams::default()).await.unwrap();
+    secret.metadata =
+        kube::api::ObjectMeta { name: Some("vc-credentials".into()), ..Default::default() };
+    let theirs = Api::<Secret>::namespaced(testbed.client(), "kube-system");
+    theirs.create(&PostParams::default(), &secret).await.unwrap();
+
+    // The plain manifest does not name this Secret: the drivers keep running, and a finding shows the command.
+    let operator = testbed.operator();
+    let finding = testbed.finding("VDO-1003", 120).await;
+    assert!(finding.remedy.iter().any(|step| step.contains("vdoctl deploy")), "{finding:?}");
+    assert_eq!(testbed.deletions(), Vec::<String>::new());
+    let credentials =
+        operator::observe::credentials_in_kube_system(&testbed.client(), NAMESPACE).await.unwrap();
+    assert_eq!(
+        credentials,
+        BTreeSet::from(["vc-credentials".to_owned()]),
+        "vdoctl deploy finds it"
+    );
+    allow(&testbed, &Allowed { credentials, ..Allowed::default() }).await;
+    testbed.ready(&operator, 120).await;
+
+    let roles = Api::<Role>::namespaced(testbed.client(), "kube-system");
+    eventually("VDO prunes the Role of the earlier release", 120, async || {
+        let there = roles.get_opt(CREDENTIALS_ROLE).await.unwrap().is_some();
+        if there { Err("it is still there".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    let cloud_controller = User::service_account("kube-system", CPI_ACCOUNT);
+    let seen = Api::<Secret>::namespaced(testbed.plane.client_as(&cloud_controller), "kube-system");
+    seen.list(&ListParams::default()).await.expect("the cloud controller lists Secrets");
+
+    // A new password in `kube-system` reaches the drivers.
+    testbed.vcenter.set_user(&VcenterUser::new(testbed.vcenter.user(), "rotated-1")).await;
+    let patch = Patch::Merge(json!({"stringData": {"password": "rotated-1"}}));
+    theirs.patch("vc-credentials", &PatchParams::default(), &patch).await.unwrap();
+    eventually("the storage driver has the new password", 60, async || {
+        let conf = testbed.secret("vmware-system-csi", "vsphere-config-secret", "csi-vsphere.conf");
+        if conf.await.contains("rotated-1") { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+
+    // A Secret in the operator's namespace comes first.
+    testbed.vcenter.set_user(&VcenterUser::new(testbed.vcenter.user(), "rotated-2")).await;
+    testbed.write_secret("rotated-2").await;
+    eventually("VDO reads the Secret in its own namespace", 60, async || {
+        let conf = testbed.secret("vmware-system-csi", "vsphere-config-secret", "csi-vsphere.conf");
+        if conf.await.contains("rotated-2") { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    assert_eq!(testbed.denied_requests(), Vec::<String>::new());
     testbed.stop(operator).await;
 }

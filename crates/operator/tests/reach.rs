@@ -99,6 +99,26 @@ impl Token {
             || self.grants(&["create"], "", "serviceaccounts/token", namespace).next().is_some()
     }
 
+    /// The namespaces whose Secrets a pod can list that uses another account of the manifest, in a namespace where this
+    /// account can run pods.
+    fn through_accounts(&self) -> BTreeSet<String> {
+        let pods = self.pods();
+        let bindings = self.objects.iter().filter(|object| object.kind().ends_with("RoleBinding"));
+        let subjects = bindings.flat_map(|b| b.0["subjects"].as_array().into_iter().flatten());
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let accounts: BTreeSet<(String, String)> =
+            subjects.map(|s| (text(&s["namespace"]), text(&s["name"]))).collect();
+        let mut found = BTreeSet::new();
+        for (namespace, name) in accounts.iter().filter(|(place, _)| pods.contains_key(place)) {
+            let rules = rules_of(&self.objects, namespace, name);
+            let other = Self { rules, objects: Vec::new() };
+            let places = other.places(&["list"], "", "secrets");
+            found
+                .extend(places.into_iter().filter(|(_, names)| names.is_empty()).map(|(ns, _)| ns));
+        }
+        found
+    }
+
     /// The cluster-scoped resources that the account can delete.
     fn deletes(&self) -> BTreeSet<String> {
         let cluster = self.rules.iter().filter(|rule| rule.namespace.is_none());
@@ -159,7 +179,11 @@ fn table(token: &Token) -> String {
     let everything =
         pods.contains_key("kube-system") || tokens.iter().any(|ns| ns == "kube-system");
     let steps = [
-        ("read Secrets", list(read.keys())),
+        ("read Secrets", counted(&read)),
+        (
+            "read Secrets with a pod that uses the account of a driver",
+            list(token.through_accounts()),
+        ),
         ("write Secrets", counted(&written)),
         ("run pods", counted(&pods)),
         ("run privileged pods, so become root on every node", list(&privileged)),
@@ -213,6 +237,18 @@ fn a_stolen_token_reaches_no_secret_and_no_pod_outside_of_the_drivers_namespaces
     assert_eq!(evictions.into_keys().collect::<Vec<_>>(), ["vmware-system-csi"]);
     let named = token.places(&["create", "patch", "delete"], "apps", "daemonsets");
     assert!(named.values().all(|names| !names.is_empty()), "{named:?}");
+}
+
+#[test]
+fn a_stolen_token_reads_secrets_of_kube_system_only_by_name() {
+    let token = Token::of_operator();
+    let read = token.places(&["get", "list", "watch"], "", "secrets");
+    let known = plan::written_names::readable_secrets();
+    assert_eq!(read["kube-system"], known, "and no rule without names");
+    for role in token.binds().unwrap() {
+        let mut roles = token.objects.iter().filter(|object| object.kind().ends_with("Role"));
+        assert!(roles.all(|object| object.name() != role), "{role} is not the operator's to bind");
+    }
 }
 
 #[test]

@@ -30,7 +30,9 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use testkit::{FaultProxy, Inventory, Node, Process, SeededRandom, Vcenter, VcenterUser, Vm};
+use testkit::{
+    FaultProxy, Inventory, Node, Process, SeededRandom, Vcenter, VcenterUser, Vm, eventually,
+};
 use tokio::time::Instant;
 use vsphere::{Client, Credentials as Login, Trust};
 
@@ -71,7 +73,7 @@ struct Rotation {
     killed_after: Option<u64>,
     /// The new release waits for its window, not for an approval.
     window: bool,
-    /// A new signed catalog expires at once.
+    /// The signed catalog in use has expired.
     catalog: bool,
     /// Milliseconds from the change in vCenter to the change of the Secret.
     pause: u64,
@@ -114,10 +116,11 @@ async fn no_driver_logs_in_with_an_old_password_for_long_and_no_account_is_locke
     campaign.rotate_while_paused().await;
     campaign.assert_no_account_is_locked("at the end").await;
     println!(
-        "{} rotations in {:.0?}: the slowest reached both drivers after {slowest:.1?}, {} driver logins, {} \
-         of them refused",
+        "{} rotations in {:.0?}, {} of them with an expired signed catalog: the slowest reached both drivers after \
+         {slowest:.1?}, {} driver logins, {} of them refused",
         seeds().len(),
         began.elapsed(),
+        campaign.expired_catalogs,
         campaign.logins,
         campaign.refused,
     );
@@ -172,6 +175,9 @@ struct Campaign {
     /// Signs the catalogs.
     key: SigningKey,
     serial: u64,
+    /// Whether the catalog in use has expired.
+    expired: bool,
+    expired_catalogs: usize,
     logins: usize,
     refused: usize,
 }
@@ -236,6 +242,8 @@ impl Campaign {
             operator,
             key,
             serial,
+            expired: false,
+            expired_catalogs: 0,
             logins: 0,
             refused: 0,
         };
@@ -284,11 +292,32 @@ impl Campaign {
         self.testbed.change(json!({"spec": change})).await;
     }
 
-    /// Writes a catalog that expires after one second.
-    async fn expiring_catalog(&mut self) {
+    /// Writes a signed catalog that expires after a few seconds and waits until it is in use and expired, or replaces an
+    /// expired catalog with a valid one.
+    async fn write_signed_catalog(&mut self, expired: bool) {
+        if !expired && !self.expired {
+            return;
+        }
+        self.expired = expired;
         self.serial += 1;
-        let expires = Timestamp::now() + SignedDuration::from_secs(1);
-        self.testbed.write_catalog(&signed(&self.key, self.serial, expires)).await;
+        let valid =
+            if expired { SignedDuration::from_secs(10) } else { SignedDuration::from_hours(24) };
+        let until = Timestamp::now() + valid;
+        self.testbed.write_catalog(&signed(&self.key, self.serial, until)).await;
+        let catalogs = Api::<CompatibilityConfig>::namespaced(self.testbed.client(), NAMESPACE);
+        eventually("the catalog is in use", 60, async || {
+            let status = catalogs.get("catalog").await.unwrap().status.unwrap_or_default();
+            if status.serial == i64::try_from(self.serial).ok() {
+                Ok(())
+            } else {
+                Err(format!("{status:?}"))
+            }
+        })
+        .await;
+        if expired {
+            self.testbed.finding("VDO-1105", 60).await;
+            self.expired_catalogs += 1;
+        }
     }
 
     /// Adds a Node without a VM, or removes all. Each has a new name, because parts of a Node remain for a while.
@@ -312,10 +341,10 @@ impl Campaign {
         let name = self.configs[number].credentials;
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
-            "metadata": {"name": name, "namespace": "kube-system"},
+            "metadata": {"name": name, "namespace": NAMESPACE},
             "stringData": {"username": self.vcenter(number).user(), "password": password},
         });
-        let secrets = Api::<Secret>::namespaced(self.testbed.client(), "kube-system");
+        let secrets = Api::<Secret>::namespaced(self.testbed.client(), NAMESPACE);
         let apply = PatchParams::apply("test").force();
         secrets.patch(name, &apply, &Patch::Apply(secret)).await.unwrap();
     }
@@ -339,9 +368,7 @@ impl Campaign {
         self.assert_no_account_is_locked(&what).await;
         self.hold_the_upgrade(rotation.window).await;
         self.dead_node(seed, rotation.dead_node).await;
-        if rotation.catalog {
-            self.expiring_catalog().await;
-        }
+        self.write_signed_catalog(rotation.catalog).await;
         let other_proxy = &self.proxies[1 - number];
         if rotation.other_is_unreachable {
             other_proxy.cut();

@@ -90,7 +90,7 @@ async fn a_user_without_privileges(testbed: &Testbed, operator: &Process) {
     let conf = async || testbed.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
     testbed.vcenter.set_user(&VcenterUser::new(user, "weak-password")).await;
     testbed.vcenter.permit(&Permission::new(user, "ReadOnly", "/")).await;
-    let secrets = Api::<Secret>::namespaced(testbed.client(), "kube-system");
+    let secrets = Api::<Secret>::namespaced(testbed.client(), NAMESPACE);
     let login =
         Patch::Merge(json!({"stringData": {"username": user, "password": "weak-password"}}));
     secrets.patch("vc-credentials", &PatchParams::default(), &login).await.unwrap();

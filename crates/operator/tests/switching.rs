@@ -303,7 +303,7 @@ async fn a_driver_in_its_own_namespace_is_adopted_there_once_vdo_has_permission(
     let status = testbed.ready(&operator, 120).await.status.unwrap();
     assert_eq!(status.cluster_id.as_deref(), Some("prod-7"), "the volumes have this id");
     let versions = [status.cpi, status.csi].map(|driver| driver.unwrap().version.unwrap());
-    assert_eq!(versions, ["1.36.0", "3.8.0"], "both drivers are upgraded");
+    assert_eq!(versions, ["1.36.0", "3.7.3"], "both drivers are upgraded");
     assert_eq!(testbed.uid("DaemonSet", "kube-system", rancher::CPI).await, cloud);
     let theirs =
         testbed.secret("kube-system", rancher::CREDENTIALS, "vc.example.com.username").await;

@@ -86,7 +86,8 @@ async fn an_attack_on_running_drivers_changes_no_object_of_the_admin() {
     let (testbed, operator) = Testbed::with_storage(&[]).await;
     testbed.finding_about("VDO-1914", 60, &[TENANT]).await;
     let before = at_rest(&testbed).await;
-    for part in ["VDOConfig", "Secret kube-system/", "DaemonSet vmware-system-csi/", "ClusterRole"]
+    for part in
+        ["VDOConfig", "Secret vmware-system-vdo/", "DaemonSet vmware-system-csi/", "ClusterRole"]
     {
         assert!(before.keys().any(|id| id.starts_with(part)), "{part} in {:?}", before.keys());
     }

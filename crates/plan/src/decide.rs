@@ -31,6 +31,7 @@ mod embedded;
 mod foreign_driver;
 mod gate;
 mod kept_releases;
+mod known_faults;
 mod naming;
 mod non_vsphere_nodes;
 mod nsx;

@@ -1,4 +1,7 @@
 //! Facts about the cluster, the vCenters and the drivers. `observe` collects them and `decide` judges them.
+//! `health::facts` owns the facts that checks read too: nodes, platform, conflicts, catalog. This module adds
+//! the facts that only rules need.
+//!
 //! They are plain data: nothing here holds a client, and nothing here changes.
 
 mod check_results;
@@ -10,13 +13,16 @@ use std::{
 };
 
 use api::{VDOConfig, VsphereCloudConfigSpec};
-use catalog::{Catalog, Driver, Implementation, version::KubernetesVersion};
+use catalog::{
+    Catalog, Driver, Implementation,
+    version::{KubernetesVersion, VsphereVersion},
+};
 use driver_config::{
     cpi::CpiConfig,
     credentials::{Credential, SecretTexts},
     csi::CsiConfig,
 };
-use health::facts::{CatalogTrouble, Conflict, Platform};
+use health::facts::{CatalogTrouble, Conflict, Node, Platform};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 
@@ -254,38 +260,17 @@ pub struct TargetCluster {
     pub nodes: Vec<NodePlacement>,
 }
 
-/// Where a node runs, and the properties that decide whether pods of a driver run on it. The checks know the
-/// node as `health::facts::Node`; there can be thousands, and a round needs few of their properties.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodePlacement {
-    pub name: String,
-    /// The label that makes the node a control plane node, if it is one.
-    pub control_plane: Option<String>,
-    /// The taints: key and effect.
-    pub taints: Vec<(String, String)>,
-    pub windows: bool,
-    /// `spec.providerID`.
-    pub provider_id: String,
-    /// Whether its labels report that the node does not run on vSphere.
-    pub labelled_foreign: bool,
-    /// The value of the label `vdo.vmware.com/vsphere`.
-    pub vsphere_label: Option<String>,
-    /// Whether VDO itself set that label.
-    pub excluded_by_vdo: bool,
-    /// The location of its VM.
-    pub vm: NodeVm,
+impl TargetCluster {
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().map(|placement| &placement.node)
+    }
 }
 
-impl NodePlacement {
-    /// Whether a cloud controller has initialised the node.
-    pub fn is_initialized(&self) -> bool {
-        !self.taints.iter().any(|(key, _)| key == crate::names::UNINITIALIZED)
-    }
-
-    /// Whether the node does not run on vSphere, so that VDO ignores it.
-    pub fn is_foreign(&self) -> bool {
-        self.labelled_foreign || health::facts::is_foreign_id(&self.provider_id)
-    }
+/// A node, and the location of its VM.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodePlacement {
+    pub node: Node,
+    pub vm: NodeVm,
 }
 
 /// The location of a node's VM.
@@ -304,6 +289,8 @@ pub enum NodeVm {
 #[derive(Clone, Debug)]
 pub struct VcenterConnection {
     pub spec: VsphereCloudConfigSpec,
+    /// The Secret with its credentials, as `namespace/name`.
+    pub secret: String,
     /// The result of the last connection attempt.
     pub state: VcenterState,
     /// The verified credentials. Drivers get these.
@@ -315,6 +302,8 @@ pub struct VcenterConnection {
     pub accepted: bool,
     /// The certificates to trust, if the spec names a bundle.
     pub ca_bundle: Option<String>,
+    /// The oldest ESXi host in the clusters that run nodes; none if VDO does not see the versions of its hosts.
+    pub oldest_host: Option<VsphereVersion>,
     /// The time of the last change of `state`.
     pub since: Timestamp,
     /// The privileges that the account lacks, as vCenter last reported them.
@@ -371,8 +360,8 @@ pub struct AppliedObject {
     pub mark: String,
 }
 
-/// A Deployment or DaemonSet of a driver: its origin and the progress of its rollout. The checks know it as
-/// `health::facts::Workload`, with its unhealthy pods.
+/// A Deployment or DaemonSet of a driver: its origin and the progress of its rollout. The operator makes the
+/// `health::facts::Workload` of the checks from it, and adds its unhealthy pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverWorkload {
     pub driver: Driver,
@@ -397,6 +386,10 @@ pub struct DriverWorkload {
     pub suspect: i32,
     /// The number of pods that are up to date and available.
     pub available: i32,
+    /// The number of ready pods, also of those that are not up to date.
+    pub ready: i32,
+    /// The number of pods that are up to date, also of those on nodes that are down.
+    pub updated: i32,
     /// Whether its controller has observed the latest generation.
     pub current: bool,
     /// Whether every pod that can run was created after the latest change.

@@ -55,12 +55,15 @@ pub const FINALIZER: &str = "vdo.vmware.com/drivers";
 
 /// The namespace of the storage driver.
 pub const CSI_NAMESPACE: &str = "vmware-system-csi";
-/// The namespace of the vCenter credentials and of the cloud controller.
+/// The namespace of the cloud controller. The Go VDO kept the vCenter credentials here too.
 pub const KUBE_SYSTEM: &str = "kube-system";
 /// The namespaces in which every installation permits VDO to write the drivers' objects.
 pub const USUAL_NAMESPACES: [&str; 2] = [KUBE_SYSTEM, CSI_NAMESPACE];
 /// The Secret from which the cloud controller reads its credentials.
 pub const CPI_SECRET: &str = "cpi-global-secret";
+/// The Role in the installation manifest that lets upstream's cloud controller list the Secrets in
+/// `kube-system`.
+pub const CPI_CREDENTIALS_ROLE: &str = "vdo-cloud-provider-credentials";
 /// The Secret from which the storage driver reads its configuration.
 pub const CSI_SECRET: &str = "vsphere-config-secret";
 /// The Secret with the certificate of the storage driver's webhook.
@@ -77,4 +80,4 @@ pub const PREDECESSOR: &str = "vdo-controller-manager";
 /// The field manager of the Go VDO: the name of its binary.
 pub const PREDECESSOR_MANAGER: &str = "manager";
 /// The taint of a node that waits for its cloud controller.
-pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+pub const UNINITIALIZED: &str = health::facts::Node::UNINITIALIZED;

@@ -13,7 +13,7 @@ use api::{
 };
 use catalog::{Driver, Implementation};
 use health::{
-    facts::{Known, Network},
+    facts::{Known, NetworkPlugin},
     repair::Proposal,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -121,10 +121,10 @@ fn node_states(facts: &Facts, driver: Driver) -> BTreeMap<String, NodeState> {
     if driver == Driver::Csi {
         return BTreeMap::new();
     }
-    let nodes = facts.cluster.nodes.iter().filter(|node| !node.is_foreign());
+    let nodes = facts.cluster.nodes().filter(|node| !node.is_foreign());
     nodes
         .map(|node| {
-            let ready = node.is_initialized() && node.provider_id.starts_with("vsphere://");
+            let ready = node.is_initialized() && node.provider_id().starts_with("vsphere://");
             (node.name.clone(), if ready { NodeState::Ready } else { NodeState::Pending })
         })
         .collect()
@@ -327,17 +327,17 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
         names => ("NotVerified", format!("VDO has not verified {}", names.join(", "))),
     };
     set(condition::VCENTER_READY, unverified.is_empty().into(), reason, message);
-    let exists = |name: &str| facts.cluster.nodes.iter().any(|node| node.name == name);
+    let exists = |name: &str| facts.cluster.nodes().any(|node| node.name == name);
     let (answer, reason, message) = network(&facts.health.network, exists);
     set(condition::NETWORK_READY, answer, reason, message);
 }
 
 /// Whether every node has the network plugin.
 fn network(
-    network: &Known<Network>,
+    network: &Known<NetworkPlugin>,
     exists: impl Fn(&str) -> bool,
 ) -> (Answer, &'static str, String) {
-    let Network { plugin, missing_on } = match network {
+    let NetworkPlugin { plugin, missing_on } = match network {
         Known::Known(network) => network,
         Known::Unknown { reason } => return (Answer::Unknown, "NotChecked", reason.clone()),
     };
@@ -352,7 +352,7 @@ fn network(
         let message = format!("{plugin} does not run on {named}{more}");
         return (Answer::False, "MissingOnNodes", message);
     }
-    if plugin == Network::UNRECOGNIZED {
+    if plugin == NetworkPlugin::UNRECOGNIZED {
         let message = "VDO found no network plugin that it recognizes";
         return (Answer::Unknown, "NotFound", message.to_owned());
     }
@@ -445,7 +445,9 @@ mod tests {
 
     fn judged_network(plugin: &str, missing_on: &[&str]) -> (Answer, &'static str, String) {
         let missing_on = missing_on.iter().map(|name| (*name).to_owned()).collect();
-        network(&Known::Known(Network { plugin: plugin.into(), missing_on }), |name| name != "gone")
+        network(&Known::Known(NetworkPlugin { plugin: plugin.into(), missing_on }), |name| {
+            name != "gone"
+        })
     }
 
     #[test]
@@ -461,7 +463,7 @@ mod tests {
     #[test]
     fn network_ready_is_true_only_for_a_plugin_that_vdo_recognizes() {
         assert_eq!(judged_network("Antrea", &["gone"]).0, Answer::True);
-        let unrecognized = judged_network(Network::UNRECOGNIZED, &[]);
+        let unrecognized = judged_network(NetworkPlugin::UNRECOGNIZED, &[]);
         assert_eq!((unrecognized.0, unrecognized.1), (Answer::Unknown, "NotFound"));
         let unknown = network(&Known::unknown("VDO cannot list DaemonSets"), |_| true);
         assert_eq!(unknown.2, "VDO cannot list DaemonSets");

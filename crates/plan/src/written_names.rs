@@ -51,6 +51,31 @@ pub fn settings_and_secrets(kind: &str) -> BTreeSet<String> {
     }
 }
 
+/// The names of the Secrets in `kube-system` that the operator can read without a second `vdoctl deploy`: those
+/// that it writes, those of well-known charts, and those with vCenter credentials under a documented name.
+pub fn readable_secrets() -> BTreeSet<String> {
+    settings_and_secrets("Secret").into_iter().chain(owned(&READ_SECRETS)).collect()
+}
+
+/// The Secrets of the Rancher chart and of upstream's manifests, OpenShift's own, and the names that earlier
+/// documentation of VDO and earlier `vdoctl configure` used.
+const READ_SECRETS: [&str; 7] = [
+    "vsphere-cpi-creds",
+    "vsphere-cloud-secret",
+    "vsphere-creds",
+    "vcenter",
+    "vcenter-2",
+    "vcenter-a",
+    "vcenter-b",
+];
+
+/// The Role with which upstream's cloud controller lists the Secrets in `kube-system`, and its binding. The
+/// operator does not have this permission, so it cannot grant it. The installation manifest contains a Role for
+/// it instead; see [`names::CPI_CREDENTIALS_ROLE`].
+pub fn is_granted_by_installation(kind: &str, name: &str) -> bool {
+    matches!(kind, "Role" | "RoleBinding") && name == manifest::CPI_CREDENTIALS_ROLE
+}
+
 /// The names in `spec.images.pullSecrets` that need no second `vdoctl deploy`: those of the samples and of
 /// the documentation.
 const PULL_SECRETS: [&str; 2] = ["registry", "vdo-pull-secret"];

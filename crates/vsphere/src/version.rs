@@ -19,8 +19,6 @@ impl ApiVersion {
     pub const V7_0U2: Self = Self([7, 0, 2, 0]);
     /// vSphere 7.0 Update 3: the first with snapshots of container volumes.
     pub const V7_0U3: Self = Self([7, 0, 3, 0]);
-    pub const V8_0: Self = Self([8, 0, 0, 0]);
-    pub const V9_0: Self = Self([9, 0, 0, 0]);
     /// The newest version that this crate knows. The client uses it with newer servers.
     pub(crate) const NEWEST: Self = Self([9, 1, 0, 0]);
 

@@ -113,13 +113,6 @@ impl Client {
         let method = Method::change("ReconfigVM_Task");
         Ok(self.task(method.name, self.call(method, vm, &[("spec", change)]).await?))
     }
-
-    /// Starts an upgrade of a VM's hardware version to `version` (`vmx-19`), or to the newest that
-    /// its host supports. The VM must be off. The upgrade cannot be undone.
-    pub async fn upgrade_hardware(&self, vm: &MoRef, version: Option<&str>) -> Result<Task, Error> {
-        let method = Method::change("UpgradeVM_Task");
-        Ok(self.task(method.name, self.call(method, vm, &[("version", &version)]).await?))
-    }
 }
 
 #[cfg(test)]

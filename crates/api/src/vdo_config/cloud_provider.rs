@@ -14,6 +14,9 @@ use crate::text::{Cidr, ObjectName, ReleaseVersion};
 #[x_kube(validation = Rule::new("!has(self.mode) || self.mode != 'Removed' || \
      !(has(self.version) || has(self.implementation) || has(self.nodes) || has(self.nsx) || has(self.nodeDeletion))")
     .message("mode Removed uninstalls the cloud provider: remove its version, implementation, nodes, nodeDeletion and nsx too"))]
+#[x_kube(validation = Rule::new("!has(self.hostLabels) || !self.hostLabels || \
+     has(self.implementation) && self.implementation == 'Rust' && !has(self.nsx)")
+    .message("only this project's cloud provider sets hostLabels: set implementation: Rust, without nsx"))]
 #[serde(rename_all = "camelCase")]
 pub struct CloudProvider {
     /// Names of the VsphereCloudConfig objects of every vCenter that has nodes of this cluster.
@@ -59,6 +62,13 @@ pub struct CloudProvider {
     /// Default: `WhenGone`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_deletion: Option<NodeDeletion>,
+
+    /// Label each node with the ESXi host and the cluster of its VM, and update the labels after vMotion:
+    /// `vdo.vmware.com/esxi-host` and `vdo.vmware.com/cluster`. Requires `implementation: Rust`.
+    ///
+    /// Default: `false`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_labels: Option<bool>,
 
     /// Load balancers and routes in NSX. Only the upstream cloud provider supports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

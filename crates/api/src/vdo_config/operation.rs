@@ -35,7 +35,8 @@ pub struct Upgrades {
 pub enum UpgradePolicy {
     /// The newest release that fits the cluster.
     Latest,
-    /// The newest release in the stable channel that fits the cluster.
+    /// The newest proven release that fits the cluster: it is in the stable channel, and the catalog has a
+    /// digest for each of its images.
     #[default]
     Stable,
     /// Only the release in `version`.

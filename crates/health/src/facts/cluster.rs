@@ -20,7 +20,7 @@ pub struct Cluster {
     pub webhooks: Known<Vec<Webhook>>,
     /// Permissions of VDO's service account.
     pub access: Known<Vec<AccessReview>>,
-    pub network: Known<Network>,
+    pub network: Known<NetworkPlugin>,
     /// OpenShift's own vSphere configuration; `None` on other platforms.
     pub openshift: Known<Option<OpenShift>>,
 }
@@ -98,12 +98,12 @@ impl AccessReview {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Network {
+pub struct NetworkPlugin {
     pub plugin: String,
     pub missing_on: Vec<String>,
 }
 
-impl Network {
+impl NetworkPlugin {
     /// The name of a plugin that VDO does not recognize.
     pub const UNRECOGNIZED: &str = "the network plugin";
 }

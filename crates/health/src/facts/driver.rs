@@ -8,16 +8,16 @@ use super::{Known, Version};
 #[serde(rename_all = "camelCase", default)]
 pub struct Drivers {
     /// The cloud provider (CPI); `None` if it is not installed.
-    pub cloud: Known<Option<Driver>>,
+    pub cloud: Known<Option<InstalledDriver>>,
     /// The storage driver (CSI); `None` if it is not installed.
-    pub storage: Known<Option<Driver>>,
+    pub storage: Known<Option<InstalledDriver>>,
     /// Further copies of either driver, as `namespace/name`.
     pub others: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Driver {
+pub struct InstalledDriver {
     /// `CPI` or `CSI`.
     pub name: String,
     pub namespace: String,
@@ -48,7 +48,7 @@ pub struct Driver {
     pub registered: Known<bool>,
 }
 
-impl Driver {
+impl InstalledDriver {
     /// Finds a workload by the end of its name, for example `controller`.
     pub fn workload(&self, suffix: &str) -> Option<&Workload> {
         self.workloads.iter().find(|w| w.name.ends_with(suffix))

@@ -13,7 +13,7 @@ pub struct Inventory {
     pub datastores: BTreeMap<String, Datastore>,
     pub vms: BTreeMap<String, Vm>,
     pub tags: Known<Tags>,
-    pub policies: Known<Vec<Policy>>,
+    pub policies: Known<Vec<StoragePolicy>>,
     /// Host groups that represent zones.
     pub host_groups: Known<Vec<HostGroup>>,
     /// Clusters with vSAN file service, by name.
@@ -153,7 +153,7 @@ pub struct Tag {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Policy {
+pub struct StoragePolicy {
     pub name: String,
     /// Ids of the datastores that satisfy it.
     pub datastores: Known<BTreeSet<String>>,

@@ -8,8 +8,9 @@
 //!          └─ operator   catalog, conflicts, acknowledgements
 //! ```
 //!
-//! The operator and `vdoctl doctor` collect these facts; the checks read nothing else. A fact that they
-//! could not collect is [`Known::Unknown`] with the reason, so that no check takes it for fine.
+//! The operator and `vdoctl doctor` collect these facts; the checks read nothing else, and the rules in
+//! `plan` read the same nodes. A fact that they could not collect is [`Known::Unknown`] with the reason, so
+//! that no check takes it for fine.
 
 mod cluster;
 mod driver;
@@ -28,23 +29,23 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use cluster::{AccessReview, Certificate, Cluster, Lease, Network, OpenShift, Webhook};
-pub use driver::{Container, Driver, Drivers, Event, Pod, Waiting, Workload};
+pub use cluster::{AccessReview, Certificate, Cluster, Lease, NetworkPlugin, OpenShift, Webhook};
+pub use driver::{Container, Drivers, Event, InstalledDriver, Pod, Waiting, Workload};
 pub use inventory::{
-    Datacenter, Datastore, Host, HostGroup, Inventory, Nic, Policy, Power, ScsiController, Tag,
-    Tags, Tools, Vm,
+    Datacenter, Datastore, Host, HostGroup, Inventory, Nic, Power, ScsiController, StoragePolicy,
+    Tag, Tags, Tools, Vm,
 };
 pub use known::Known;
 pub use node::{
-    CsiEntry, Node, PLATFORM_LABEL, VSPHERE_LABEL, is_embedded_id, is_foreign_id,
-    is_labelled_foreign,
+    CsiEntry, MountFailure, Node, PLATFORM_LABEL, VSPHERE_LABEL, is_embedded_id, is_foreign_id,
 };
 pub use operator::{
     Acknowledged, CatalogState, CatalogTrouble, CatalogTroubleKind, Conflict, Operator,
 };
 pub use platform::Platform;
 pub use storage::{
-    Attachment, Claim, ClusterIds, CnsVolume, Orphans, Snapshots, Storage, StorageClass, Volume,
+    Attachment, Claim, ClusterIds, CnsVolume, Orphans, Storage, StorageClass, Volume,
+    VolumeSnapshots,
 };
 pub use vcenter::{
     About, CredentialState, Entity, EntityKind, Grants, Login, Reach, Service, ServiceState,

@@ -14,7 +14,8 @@ pub struct Node {
     pub ready: bool,
     /// When `ready` last changed.
     pub ready_since: Timestamp,
-    pub control_plane: bool,
+    /// The label that makes it a control plane node, if it is one.
+    pub control_plane: Option<String>,
     /// `linux` or `windows`.
     pub os: String,
     /// `spec.providerID`.
@@ -23,10 +24,12 @@ pub struct Node {
     pub system_uuid: String,
     /// The pressure condition for which its kubelet evicts pods, for example `DiskPressure`.
     pub pressure: Option<String>,
-    /// Keys of its taints.
-    pub taints: Vec<String>,
-    /// Only labels that the checks read: zones, regions, platform.
+    /// Its taints: key and effect.
+    pub taints: Vec<(String, String)>,
+    /// Only labels that checks and rules read: zones, regions, platform.
     pub labels: BTreeMap<String, String>,
+    /// Whether VDO itself set [`VSPHERE_LABEL`] to `false`.
+    pub excluded_by_vdo: bool,
     /// The kubelet's `--node-ip`.
     pub provided_ip: Option<String>,
     pub kubelet: Version,
@@ -35,7 +38,7 @@ pub struct Node {
     /// `status.errorMessage` of its CSINodeTopology, if there is one.
     pub topology_error: Known<Option<String>>,
     /// The kubelet's warnings about disks that it could not mount.
-    pub mount_failures: Known<Vec<super::Event>>,
+    pub mount_failures: Known<Vec<MountFailure>>,
 }
 
 impl Node {
@@ -45,13 +48,38 @@ impl Node {
     pub const OUT_OF_SERVICE: &'static str = "node.kubernetes.io/out-of-service";
 
     pub fn has_taint(&self, key: &str) -> bool {
-        self.taints.iter().any(|taint| taint == key)
+        self.taints.iter().any(|(taint, _)| taint == key)
+    }
+
+    /// Whether a cloud controller has initialised it.
+    pub fn is_initialized(&self) -> bool {
+        !self.has_taint(Self::UNINITIALIZED)
+    }
+
+    pub fn is_windows(&self) -> bool {
+        self.os == "windows"
+    }
+
+    /// `spec.providerID`; empty if it has none.
+    pub fn provider_id(&self) -> &str {
+        self.provider_id.as_deref().unwrap_or_default()
     }
 
     /// Whether its labels or provider id show that it does not run on vSphere.
     pub fn is_foreign(&self) -> bool {
-        self.provider_id.as_deref().is_some_and(is_foreign_id)
-            || is_labelled_foreign(|label| self.labels.get(label).map(String::as_str))
+        is_foreign_id(self.provider_id()) || self.is_labelled_foreign()
+    }
+
+    /// Whether its labels show that it does not run on vSphere. VDO keeps the storage driver off such nodes, too.
+    pub fn is_labelled_foreign(&self) -> bool {
+        let is_other = |platform: &String| platform != "vsphere";
+        self.vsphere_label() == Some("false")
+            || self.labels.get(PLATFORM_LABEL).is_some_and(is_other)
+    }
+
+    /// The value of [`VSPHERE_LABEL`].
+    pub fn vsphere_label(&self) -> Option<&str> {
+        self.labels.get(VSPHERE_LABEL).map(String::as_str)
     }
 }
 
@@ -76,13 +104,6 @@ pub const VSPHERE_LABEL: &str = "vdo.vmware.com/vsphere";
 /// OpenShift's label for the platform of a node in a mixed cluster.
 pub const PLATFORM_LABEL: &str = "node.openshift.io/platform-type";
 
-/// Whether the labels of a node show that it does not run on vSphere. VDO keeps the storage driver off such
-/// nodes, too.
-pub fn is_labelled_foreign<'a>(label: impl Fn(&str) -> Option<&'a str>) -> bool {
-    label(VSPHERE_LABEL) == Some("false")
-        || label(PLATFORM_LABEL).is_some_and(|platform| platform != "vsphere")
-}
-
 /// An entry of a CSINode.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -91,4 +112,13 @@ pub struct CsiEntry {
     pub node_id: String,
     pub limit: Option<u32>,
     pub topology_keys: Vec<String>,
+}
+
+/// A warning about a volume that could not be mounted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MountFailure {
+    /// The namespace of the pod and of the event.
+    pub namespace: String,
+    pub message: String,
 }

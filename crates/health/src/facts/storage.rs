@@ -19,7 +19,7 @@ pub struct Storage {
     /// Pods that wait for a volume attached to another node, by name of the PersistentVolume.
     pub contested: Known<BTreeMap<String, String>>,
     /// Snapshots in Kubernetes, by volume handle; volumes without snapshots are omitted.
-    pub snapshots: Known<BTreeMap<String, Snapshots>>,
+    pub snapshots: Known<BTreeMap<String, VolumeSnapshots>>,
     /// How many snapshots exist only in CNS, by volume id.
     pub only_in_cns: Known<BTreeMap<String, u32>>,
     /// Unfinished VolumeAttachments of the vSphere driver.
@@ -80,7 +80,7 @@ pub struct Volume {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Snapshots {
+pub struct VolumeSnapshots {
     /// How many exist.
     pub made: u32,
     /// Whether another snapshot is pending.

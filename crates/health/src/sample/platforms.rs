@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{sized, workload};
 use crate::facts::{
-    Driver, Facts, Inventory, Known, Network, Node, OpenShift, Platform, StorageClass, Vcenter,
-    Version,
+    Facts, InstalledDriver, Inventory, Known, NetworkPlugin, Node, OpenShift, Platform,
+    StorageClass, Vcenter, Version,
 };
 
 /// One healthy cluster of each distribution, by name.
@@ -29,11 +29,11 @@ fn nodes(facts: &mut Facts) -> impl Iterator<Item = &mut Node> {
     facts.cluster.nodes.get_mut().into_iter().flat_map(BTreeMap::values_mut)
 }
 
-fn cloud(facts: &mut Facts) -> Option<&mut Driver> {
+fn cloud(facts: &mut Facts) -> Option<&mut InstalledDriver> {
     facts.cluster.drivers.cloud.get_mut()?.as_mut()
 }
 
-fn storage(facts: &mut Facts) -> Option<&mut Driver> {
+fn storage(facts: &mut Facts) -> Option<&mut InstalledDriver> {
     facts.cluster.drivers.storage.get_mut()?.as_mut()
 }
 
@@ -62,7 +62,7 @@ fn vsphere(facts: &mut Facts, version: Version) {
 }
 
 fn network(facts: &mut Facts, plugin: &str) {
-    facts.cluster.network = Network { plugin: plugin.into(), missing_on: Vec::new() }.into();
+    facts.cluster.network = NetworkPlugin { plugin: plugin.into(), missing_on: Vec::new() }.into();
 }
 
 fn label(facts: &mut Facts, key: &str, value: &str) {
@@ -183,7 +183,7 @@ fn openshift_on_two_vcenters() -> Facts {
     let mut other = first.clone();
     other.name = "vcenter-b".into();
     other.address = "vc-b.example.com".into();
-    other.secret = "kube-system/vcenter-b".into();
+    other.secret = "vmware-system-vdo/vcenter-b".into();
     if let Some(about) = other.about.get_mut() {
         about.instance_uuid = "vc-b-uuid".into();
     }

@@ -83,7 +83,7 @@ pub(crate) const FAULTS: &[Fault] = &[
             Some("vsphere://03003042-c110-c220-30c3-000000000003".into());
     }),
     ("VDO-1216", |f| {
-        f.node("worker-1").taints = vec![Node::UNINITIALIZED.into()];
+        f.node("worker-1").taints = vec![(Node::UNINITIALIZED.into(), "NoSchedule".into())];
         f.cloud_driver().workloads[0].ready = 0;
     }),
     ("VDO-1219", |f| f.vm("worker-20").nics.clear()),

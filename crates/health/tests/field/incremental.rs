@@ -51,7 +51,9 @@ fn apply(examination: &mut Examination, step: &FactChange) {
                     (0, Some(node)) => node.provider_id = None,
                     (1, Some(node)) => node.ready = !node.ready,
                     (2, Some(node)) => node.system_uuid = "changed".into(),
-                    (3, Some(node)) => node.taints = vec![Node::UNINITIALIZED.into()],
+                    (3, Some(node)) => {
+                        node.taints = vec![(Node::UNINITIALIZED.into(), "NoSchedule".into())];
+                    }
                     _ => {
                         nodes.remove(&name);
                     }

@@ -100,7 +100,7 @@ async fn quiet(testbed: &Testbed, vcenters: &[&Vcenter]) -> (Vec<String>, usize)
 /// Writes the Secret and the VsphereCloudConfig of a second vCenter.
 async fn add_vcenter(client: &Client, vcenter: &Vcenter) {
     let secret = json!({
-        "metadata": {"name": "vc-two-credentials", "namespace": "kube-system"},
+        "metadata": {"name": "vc-two-credentials", "namespace": NAMESPACE},
         "stringData": {"username": vcenter.user(), "password": vcenter.password()},
     });
     let secret: Secret = serde_json::from_value(secret).unwrap();
@@ -116,7 +116,7 @@ async fn add_vcenter(client: &Client, vcenter: &Vcenter) {
     });
     let config: VsphereCloudConfig = serde_json::from_value(config).unwrap();
     let create = PostParams::default();
-    Api::namespaced(client.clone(), "kube-system").create(&create, &secret).await.unwrap();
+    Api::namespaced(client.clone(), NAMESPACE).create(&create, &secret).await.unwrap();
     Api::namespaced(client.clone(), NAMESPACE).create(&create, &config).await.unwrap();
 }
 

@@ -196,4 +196,6 @@ pub(super) async fn measure(nodes: usize, count: usize, faulty: bool) {
     );
     assert!(operator.ended().is_none(), "{}", operator.tail());
     assert_eq!(group.exhausted(), 0, "{what}: the memory limit was reached");
+    let peak = group.peak();
+    assert!(peak * 2 < limit, "{what}: {} is more than half of the memory limit", mebibytes(peak));
 }

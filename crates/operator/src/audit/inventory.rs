@@ -70,6 +70,13 @@ pub(crate) fn datacenter_names(tree: &Tree, listed: &[&str]) -> BTreeSet<String>
     resolved.collect()
 }
 
+/// Whether every listed datacenter exists.
+pub(crate) fn has_datacenters(tree: &Tree, listed: &[&str]) -> bool {
+    let all = tree.datacenters();
+    let exists = |name: &String| all.iter().any(|dc| dc.name.as_deref() == Some(name.as_str()));
+    datacenter_names(tree, listed).iter().all(exists)
+}
+
 /// The reference of an object in the form that facts use.
 pub(crate) fn id(reference: &MoRef) -> String {
     reference.id.to_string()

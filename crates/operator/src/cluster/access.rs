@@ -6,6 +6,34 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::{Api, Client, api::PostParams};
 
+/// Asks the API server whether the account can watch this Secret.
+pub(crate) async fn can_watch_secret(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<bool, kube::Error> {
+    is_granted(client, secret(namespace, name, "watch")).await
+}
+
+/// Asks the API server whether the account can read this Secret.
+pub(crate) async fn can_read_secret(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<bool, kube::Error> {
+    is_granted(client, secret(namespace, name, "get")).await
+}
+
+fn secret(namespace: &str, name: &str, verb: &str) -> ResourceAttributes {
+    ResourceAttributes {
+        resource: Some("secrets".into()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        verb: Some(verb.to_owned()),
+        ..ResourceAttributes::default()
+    }
+}
+
 /// Asks the API server whether the account has one permission, in all namespaces.
 pub(crate) async fn is_allowed(
     client: &Client,
@@ -22,6 +50,10 @@ pub(crate) async fn is_allowed(
         verb: Some(review.verb.clone()),
         ..ResourceAttributes::default()
     };
+    is_granted(client, attributes).await
+}
+
+async fn is_granted(client: &Client, attributes: ResourceAttributes) -> Result<bool, kube::Error> {
     let spec = SelfSubjectAccessReviewSpec {
         resource_attributes: Some(attributes),
         ..SelfSubjectAccessReviewSpec::default()

@@ -9,6 +9,7 @@ use std::{
 
 use futures::{Stream, StreamExt, stream::BoxStream};
 use health::facts::Known;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Resource, ResourceExt,
     runtime::{WatchStreamExt, watcher},
@@ -259,6 +260,14 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
             Some(reason) => Known::unknown(reason),
             None => Known::Known(with(&inner.items)),
         }
+    }
+}
+
+/// Drops the metadata that no fact needs.
+pub(crate) fn slim(metadata: &mut ObjectMeta) {
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     }
 }
 

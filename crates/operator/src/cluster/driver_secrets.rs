@@ -134,6 +134,14 @@ async fn usable(
             let reason = format!("{id} does not exist");
             Err((id, reason))
         }
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            let reason = format!(
+                "the driver reads {id}, and VDO has no permission to read it; allow it with vdoctl deploy \
+                 --driver-namespace {}",
+                id.namespace
+            );
+            Err((id, reason))
+        }
         Err(error) => {
             let reason = format!("VDO cannot read {id}: {}", error_chain(&error));
             Err((id, reason))
@@ -247,7 +255,8 @@ mod tests {
         assert!(missing.reason.ends_with("does not exist"), "{}", missing.reason);
         let forbidden = answering(403, &failure(403, "Forbidden")).await;
         let forbidden = read_with(&forbidden, &last, names::CSI_NAMESPACE).await.unwrap_err();
-        assert!(forbidden.reason.contains("refused"), "{}", forbidden.reason);
+        let command = "vdoctl deploy --driver-namespace vmware-system-csi";
+        assert!(forbidden.reason.contains(command), "{}", forbidden.reason);
         assert_eq!(forbidden.since, missing.since, "the driver has no password all the time");
         let secret = |value: &str| {
             serde_json::json!({

@@ -1,8 +1,8 @@
-//! Converts nodes into facts for the checks.
+//! Converts nodes into facts.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use health::facts::{CsiEntry, Event, Known, Node, PLATFORM_LABEL, Platform, VSPHERE_LABEL};
+use health::facts::{CsiEntry, Known, MountFailure, Node, PLATFORM_LABEL, Platform, VSPHERE_LABEL};
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::Node as KubeNode, storage::v1::CSINode};
 use kube::ResourceExt;
@@ -18,7 +18,7 @@ const CONTROL_PLANE: [&str; 4] = [
     "node-role.kubernetes.io/controlplane",
     "node.kubernetes.io/microk8s-controlplane",
 ];
-/// Labels that the checks read.
+/// Labels that checks and rules read.
 const LABELS: [&str; 6] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -65,7 +65,7 @@ pub(crate) struct CachedNode {
     pub(crate) excluded_by_vdo: bool,
     /// Its taints: key and effect.
     pub(crate) taints: Box<[(String, String)]>,
-    /// The labels that the checks read.
+    /// The labels that checks and rules read.
     pub(crate) labels: Box<[(&'static str, Box<str>)]>,
 }
 
@@ -121,15 +121,15 @@ impl CachedNode {
 pub(crate) struct NodeDetails {
     csi: Known<BTreeMap<String, CsiEntry>>,
     topologies: Known<BTreeMap<String, String>>,
-    mounts: Known<BTreeMap<String, Vec<Event>>>,
+    mounts: Known<BTreeMap<String, Vec<MountFailure>>>,
 }
 
 impl NodeDetails {
     pub(crate) fn new(csi: Known<BTreeMap<String, CsiEntry>>, site: &RelatedObjects) -> Self {
         let mounts = super::site::map(&site.mounts, |all| {
-            let mut by_node: BTreeMap<String, Vec<Event>> = BTreeMap::new();
-            for (node, event) in all.values() {
-                by_node.entry(node.clone()).or_default().push(event.clone());
+            let mut by_node: BTreeMap<String, Vec<MountFailure>> = BTreeMap::new();
+            for (node, failure) in all.values() {
+                by_node.entry(node.clone()).or_default().push(failure.clone());
             }
             by_node
         });
@@ -149,13 +149,14 @@ pub(crate) fn node(name: &str, node: &CachedNode, details: &NodeDetails) -> Node
         created: node.created,
         ready: node.ready,
         ready_since: node.since.unwrap_or(node.created),
-        control_plane: node.control_plane.is_some(),
+        control_plane: node.control_plane.map(ToOwned::to_owned),
         os: node.os.to_string(),
         provider_id: node.provider_id.as_deref().map(ToOwned::to_owned),
         system_uuid: node.system_uuid.to_string(),
         pressure: node.pressure.map(ToOwned::to_owned),
-        taints: node.taints.iter().map(|(key, _)| key.clone()).collect(),
+        taints: node.taints.to_vec(),
         labels: labels.collect(),
+        excluded_by_vdo: node.excluded_by_vdo,
         provided_ip: node.provided_ip.as_deref().map(ToOwned::to_owned),
         kubelet: node.kubelet.parse().unwrap_or_default(),
         csi: for_node(&details.csi, name),

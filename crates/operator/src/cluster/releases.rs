@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use catalog::{Catalog, Implementation, Release, version::KubernetesVersion, why::Reason};
-use health::facts::Driver;
+use health::facts::InstalledDriver;
 
 /// A catalog, and the Kubernetes version that its releases must support.
 pub(crate) struct Releases<'a> {
@@ -17,7 +17,7 @@ impl Releases<'_> {
     pub(crate) fn facts_for(
         &self,
         which: catalog::Driver,
-        driver: &Driver,
+        driver: &InstalledDriver,
     ) -> (BTreeMap<String, String>, Option<String>) {
         let implementation =
             if driver.upstream { Implementation::Upstream } else { Implementation::Rust };
@@ -62,7 +62,7 @@ mod tests {
         let catalog = catalog::embedded();
         let releases = Releases { catalog, kubernetes: Some(kubernetes) };
         let version = Some(version.parse().unwrap());
-        let driver = Driver { version, upstream: true, ..Driver::default() };
+        let driver = InstalledDriver { version, upstream: true, ..InstalledDriver::default() };
         let (switches, unsuitable) = releases.facts_for(catalog::Driver::Csi, &driver);
         (switches.len(), unsuitable)
     }

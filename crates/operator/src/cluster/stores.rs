@@ -4,9 +4,9 @@ mod slim;
 mod views;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Debug,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
@@ -19,6 +19,7 @@ use k8s_openapi::{
         apps::v1::{DaemonSet, Deployment},
         core::v1::{ConfigMap, Pod, Secret},
     },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -30,13 +31,14 @@ use kube::{
         watcher,
     },
 };
-use plan::{ObjectId, facts::AppliedObject, names};
+use plan::{ObjectId, facts::AppliedObject, names, record::Records, written_names};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use self::slim::{content, plain, revision, slim, slim_daemon_set, slim_deployment};
+use self::slim::{content, plain, revision, slim_daemon_set, slim_deployment};
 use super::{
-    cache::{Cache, Filler},
+    access,
+    cache::{Cache, Filler, slim},
     driver_secrets::LastRead,
     events::{self, Warning},
     nodes::{self, CachedNode},
@@ -61,7 +63,11 @@ pub struct Stores {
     pub(crate) roles: Cache<Permissions>,
     pub(crate) bindings: Cache<Binding>,
     pub(crate) attachments: Cache<volumes::VolumeOnNode>,
+    namespace: String,
+    /// The Secrets in the operator's namespace: vCenter credentials, certificates, pull Secrets.
     secrets: Store<PartialObjectMeta<Secret>>,
+    /// The Secrets in `kube-system` that VDO watches in addition to those that it writes.
+    watched_secrets: Mutex<BTreeSet<String>>,
     /// The ConfigMaps in the operator's namespace: a catalog, certificates, records.
     maps: Store<PartialObjectMeta<ConfigMap>>,
     ours: Vec<(ApiResource, Store<DynamicObject>)>,
@@ -123,6 +129,11 @@ impl Stores {
                 if *namespaced { crate::allowed_namespaces::all().collect() } else { vec![""] };
             allowed_namespaces.into_iter().map(move |namespace| (resource, namespace))
         });
+        // VDO has permission to read these by name only: `site` watches them.
+        let by_name = |resource: &ApiResource, namespace: &str| {
+            resource.kind == "Secret" && namespace == names::KUBE_SYSTEM
+        };
+        let watched = watched.filter(|(resource, namespace)| !by_name(resource, namespace));
         for (resource, namespace) in watched {
             let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), resource);
             let api = if namespace.is_empty() {
@@ -197,8 +208,10 @@ impl Stores {
                 volumes::attachment,
                 PartialEq::ne,
             ),
-            secrets: watch.metadata(names::KUBE_SYSTEM, &every),
+            secrets: watch.metadata(namespace, &every),
             maps: watch.metadata(namespace, &every),
+            namespace: namespace.to_owned(),
+            watched_secrets: Mutex::default(),
             ours,
             site,
             driver_secrets: LastRead::default(),
@@ -236,6 +249,16 @@ impl Stores {
         self.nodes.read(with)
     }
 
+    /// The facts of all nodes.
+    pub(crate) fn node_facts(&self) -> Known<BTreeMap<String, health::facts::Node>> {
+        let details = nodes::NodeDetails::new(self.csi_nodes.read(Clone::clone), &self.site.site());
+        self.known_nodes(|all| {
+            let facts =
+                |(name, node): (&String, _)| (name.clone(), nodes::node(name, node, &details));
+            all.iter().map(facts).collect()
+        })
+    }
+
     /// Passes all nodes to `with`.
     pub(crate) fn nodes<R>(&self, with: impl Fn(&BTreeMap<String, CachedNode>) -> R) -> R {
         match self.nodes.read(&with) {
@@ -268,18 +291,76 @@ impl Stores {
         }
     }
 
-    /// The version of a Secret in `kube-system`, if it exists.
-    pub(crate) fn secret_version(&self, name: &str) -> Option<String> {
-        let secret = self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM))?;
-        let metadata = &secret.metadata;
-        Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
+    /// Watches the Secrets in `kube-system` that VDO needs, each by name: those with credentials that are not in
+    /// the operator's namespace, pull Secrets, and those of adopted drivers. It does not try to watch a Secret that
+    /// the account has no permission to read.
+    pub(crate) async fn follow_secrets(
+        &self,
+        client: &Client,
+        recorded: &Records,
+    ) -> Result<(), kube::Error> {
+        let mut more: BTreeSet<String> = self
+            .vcenter_configs()
+            .into_iter()
+            .map(|config| config.spec.credentials.0.as_str().to_owned())
+            .filter(|name| self.own_secret(name).is_none())
+            .collect();
+        let configs = readable(&self.configs);
+        let images = configs.into_iter().filter_map(|config| config.spec.images);
+        more.extend(
+            images.flat_map(|images| images.pull_secrets).map(|name| name.0.as_str().to_owned()),
+        );
+        let objects = recorded.cpi.objects.iter().chain(&recorded.csi.objects);
+        let secrets =
+            objects.filter(|id| id.kind == "Secret" && id.namespace == names::KUBE_SYSTEM);
+        more.extend(secrets.map(|id| id.name.clone()));
+        let mut allowed = written_names::readable_secrets();
+        allowed.extend(self.watched_secrets().iter().cloned());
+        let mut watched = BTreeSet::new();
+        for name in more {
+            let known = allowed.contains(&name);
+            if known || access::can_watch_secret(client, names::KUBE_SYSTEM, &name).await? {
+                watched.insert(name);
+            }
+        }
+        self.watched_secrets().clone_from(&watched);
+        self.site.follow_secrets(&watched, self.news.clone()).await;
+        Ok(())
     }
 
-    /// When the password in a Secret of `kube-system` expires, if an annotation records it.
+    fn watched_secrets(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.watched_secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn own_secret(&self, name: &str) -> Option<Arc<PartialObjectMeta<Secret>>> {
+        self.secrets.get(&ObjectRef::new(name).within(&self.namespace))
+    }
+
+    /// The metadata of the Secret with credentials under this name: in the operator's namespace, otherwise in
+    /// `kube-system`, where the Go VDO read it. None if neither has it, or VDO has no permission to read it in
+    /// `kube-system`.
+    pub(crate) fn credentials(&self, name: &str) -> Known<Option<ObjectMeta>> {
+        if let Some(own) = self.own_secret(name) {
+            return Known::Known(Some(own.metadata.clone()));
+        }
+        match self.secrets_view() {
+            Known::Known(()) => self.site.secret(name),
+            Known::Unknown { reason } => Known::Unknown { reason },
+        }
+    }
+
+    /// Whether the Secret from which VDO's cloud controller reads its credentials exists.
+    pub(crate) fn has_cloud_secret(&self) -> bool {
+        self.site.secret(names::CPI_SECRET).get().is_some_and(Option::is_some)
+    }
+
+    /// When the password in a Secret with credentials expires, if an annotation records it.
     pub(crate) fn password_expires(&self, name: &str) -> Known<Option<Timestamp>> {
-        match self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM)) {
-            Some(secret) => password_expiry::password_expires(secret.annotations()),
-            None => Known::unknown("there is no Secret with its credentials"),
+        match self.credentials(name) {
+            Known::Known(Some(metadata)) => {
+                password_expiry::password_expires(&metadata.annotations.unwrap_or_default())
+            }
+            _ => Known::unknown("there is no Secret with its credentials"),
         }
     }
 
@@ -301,23 +382,35 @@ impl Stores {
     /// Every object that carries our label.
     pub(crate) fn objects(&self, applied: &Applied) -> BTreeMap<ObjectId, AppliedObject> {
         let mut all: BTreeMap<ObjectId, AppliedObject> = applied.unwatched().into_iter().collect();
+        let mut add = |api_version: &str, kind: &str, metadata: &ObjectMeta| {
+            let id = ObjectId {
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+                namespace: metadata.namespace.clone().unwrap_or_default(),
+                name: metadata.name.clone().unwrap_or_default(),
+            };
+            if applied.is_gone(&id, metadata) {
+                return;
+            }
+            let annotations = metadata.annotations.as_ref();
+            let digest = annotations.and_then(|all| all.get(names::DIGEST)).cloned();
+            let settled = applied.is_settled(&id, metadata);
+            let terminating = metadata.deletion_timestamp.is_some();
+            let mark = crate::applied::mark(metadata);
+            all.insert(id, AppliedObject { digest, settled, terminating, mark });
+        };
         for (resource, store) in &self.ours {
             for object in store.state() {
-                let id = ObjectId {
-                    api_version: resource.api_version.clone(),
-                    kind: resource.kind.clone(),
-                    namespace: object.namespace().unwrap_or_default(),
-                    name: object.name_any(),
-                };
-                if applied.is_gone(&id, &object.metadata) {
-                    continue;
-                }
-                let digest = object.annotations().get(names::DIGEST).cloned();
-                let settled = applied.is_settled(&id, &object.metadata);
-                let terminating = object.metadata.deletion_timestamp.is_some();
-                let mark = crate::applied::mark(&object.metadata);
-                all.insert(id, AppliedObject { digest, settled, terminating, mark });
+                add(&resource.api_version, &resource.kind, &object.metadata);
             }
+        }
+        let is_ours = |metadata: &ObjectMeta| {
+            let labels = metadata.labels.as_ref();
+            let manager = labels.and_then(|labels| labels.get(names::MANAGED_BY_LABEL));
+            manager.is_some_and(|manager| manager == names::MANAGED_BY)
+        };
+        for secret in self.site.seen_secrets().iter().filter(|secret| is_ours(secret)) {
+            add("v1", "Secret", secret);
         }
         all
     }

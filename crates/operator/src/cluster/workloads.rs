@@ -6,28 +6,21 @@ use std::{
 };
 
 use catalog::{Driver as Which, Implementation};
-use health::facts::{Container, Driver, Event, Known, Pod, Version, Waiting, Workload};
+use health::facts::{Container, Event, InstalledDriver, Known, Pod, Version, Waiting, Workload};
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        apps::v1::{DaemonSet, Deployment},
-        core::v1::{ContainerStatus, Pod as KubePod, PodSpec, PodTemplateSpec},
-    },
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
-};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod as KubePod};
 use kube::ResourceExt;
 use plan::{
     ObjectId,
-    facts::{WorkloadOrigin, WorkloadRole},
+    facts::{DriverWorkload, WorkloadRole},
     names,
 };
 
 use super::{
     crash_logs::ReadLogs,
-    drivers::{belongs_to, is_ours_by_label, part, version},
+    drivers::belongs_to,
     events::Warning,
     pods,
-    provenance::{Accounts, Provenance},
     releases::Releases,
     site::{Place, RelatedObjects, map},
 };
@@ -36,115 +29,42 @@ use super::{
 const TIMEOUT: i64 = 120;
 /// Waiting reasons of a container that is still starting, which are not a fault.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+/// The container of the sidecar that creates volumes.
+const PROVISIONER: &str = "csi-provisioner";
 
-/// A Deployment or DaemonSet of a driver, with the fields that the driver's facts need.
-pub(crate) struct DriverPart {
-    pub(crate) id: ObjectId,
-    pub(crate) driver: Which,
-    role: WorkloadRole,
+/// A Deployment or DaemonSet of a driver.
+#[derive(Clone, Copy)]
+pub(crate) struct DriverPart<'a> {
+    pub(crate) id: &'a ObjectId,
+    pub(crate) workload: &'a DriverWorkload,
     /// Whether VDO manages it.
-    pub(crate) labelled: bool,
-    /// The label selector of its pods.
-    selector: String,
-    /// The Secret or ConfigMap that it reads its configuration from.
-    settings: Option<String>,
-    version: Option<Version>,
-    images: Vec<(String, String)>,
-    topology: Option<bool>,
-    /// The kubelet's directory, if its pods mount the plugin registration directory below it.
-    kubelet_path: Option<String>,
-    desired: i32,
-    ready: i32,
-    current: bool,
+    pub(crate) ours: bool,
 }
 
-impl DriverPart {
-    pub(crate) fn from_daemon_set(set: &DaemonSet) -> Option<Self> {
-        let template = set.spec.as_ref().map(|spec| &spec.template);
-        let status = set.status.clone().unwrap_or_default();
-        let counts = (status.desired_number_scheduled, status.number_ready);
-        let current = status.observed_generation >= set.metadata.generation
-            && status.updated_number_scheduled.unwrap_or(0) >= status.desired_number_scheduled;
-        let selector = set.spec.as_ref().map(|spec| &spec.selector);
-        Self::new("DaemonSet", set, (template, selector), counts, current)
+impl DriverPart<'_> {
+    fn images(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.workload.origin.containers.iter().map(|(name, (image, _))| (name, image))
     }
 
-    pub(crate) fn from_deployment(deployment: &Deployment) -> Option<Self> {
-        let template = deployment.spec.as_ref().map(|spec| &spec.template);
-        let status = deployment.status.clone().unwrap_or_default();
-        let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-        let current = status.observed_generation >= deployment.metadata.generation
-            && status.updated_replicas.unwrap_or(0) >= wanted;
-        let counts = (wanted, status.ready_replicas.unwrap_or(0));
-        let selector = deployment.spec.as_ref().map(|spec| &spec.selector);
-        Self::new("Deployment", deployment, (template, selector), counts, current)
+    fn selector(&self) -> String {
+        let labels = self.workload.selector.iter().map(|(key, value)| format!("{key}={value}"));
+        labels.collect::<Vec<_>>().join(",")
     }
 
-    fn new(
-        kind: &str,
-        object: &impl ResourceExt,
-        (template, selector): (Option<&PodTemplateSpec>, Option<&LabelSelector>),
-        (desired, ready): (i32, i32),
-        current: bool,
-    ) -> Option<Self> {
-        let (driver, role) = part(kind, object, template)?;
-        let WorkloadOrigin { settings, .. } = WorkloadOrigin::read(object.meta(), template);
-        let version = version(object.labels(), template);
-        let spec = template.and_then(|template| template.spec.as_ref());
-        let containers = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
-        let provisioner = containers.iter().find(|container| container.name == "csi-provisioner");
-        let arguments = provisioner.and_then(|container| container.args.as_ref());
-        let gate = arguments.into_iter().flatten().find_map(|argument| {
+    /// Whether the provisioner passes topology to the driver.
+    fn topology(&self) -> Option<bool> {
+        let (_, arguments) = self.workload.origin.containers.get(PROVISIONER)?;
+        let gate = arguments.iter().find_map(|argument| {
             let gates = argument.strip_prefix("--feature-gates=")?;
             gates.split(',').find_map(|gate| gate.strip_prefix("Topology="))
         });
-        Some(Self {
-            id: ObjectId {
-                api_version: "apps/v1".into(),
-                kind: kind.into(),
-                namespace: object.namespace().unwrap_or_default(),
-                name: object.name_any(),
-            },
-            driver,
-            role,
-            selector: super::site::selector(selector),
-            settings,
-            labelled: is_ours_by_label(object),
-            version: version.and_then(|version| version.parse().ok()),
-            images: containers
-                .iter()
-                .map(|c| (c.name.clone(), c.image.clone().unwrap_or_default()))
-                .collect(),
-            kubelet_path: spec.and_then(kubelet_path),
-            topology: gate.map(|value| value.eq_ignore_ascii_case("true")),
-            desired,
-            ready,
-            current,
-        })
+        gate.map(|value| value.eq_ignore_ascii_case("true"))
     }
-}
 
-/// The parts of drivers among these workloads, without lookalikes.
-pub(crate) fn parts<'w>(
-    accounts: &Known<Accounts>,
-    sets: impl Iterator<Item = &'w DaemonSet> + Clone,
-    deployments: impl Iterator<Item = &'w Deployment> + Clone,
-) -> Vec<DriverPart> {
-    let provenance = Provenance::judge(accounts, sets.clone(), deployments.clone());
-    let mut parts: Vec<DriverPart> = sets.filter_map(DriverPart::from_daemon_set).collect();
-    parts.extend(deployments.filter_map(DriverPart::from_deployment));
-    parts.retain(|part| provenance.counts(part.driver, &part.id.namespace));
-    parts
-}
-
-/// The kubelet's directory in a pod that registers a driver there.
-fn kubelet_path(spec: &PodSpec) -> Option<String> {
-    let paths = spec.volumes.iter().flatten().filter_map(|volume| volume.host_path.as_ref());
-    let mut directories = paths.filter_map(|path| {
-        path.path.trim_end_matches('/').strip_suffix("/plugins_registry").map(str::to_owned)
-    });
-    // A Windows node has a directory of its own, which VDO does not compare.
-    directories.find(|path| path.starts_with('/'))
+    /// Whether its controller has replaced every pod since the latest change.
+    fn is_current(&self) -> bool {
+        self.workload.current && self.workload.updated >= self.workload.wanted
+    }
 }
 
 /// The state of everything around the drivers.
@@ -166,26 +86,28 @@ pub(crate) struct DriverContext<'a, P: Borrow<KubePod>> {
 /// otherwise the first.
 pub(crate) fn driver<P: Borrow<KubePod>>(
     which: Which,
-    parts: &[DriverPart],
+    parts: &[DriverPart<'_>],
     context: &DriverContext<'_, P>,
-) -> Option<Driver> {
-    let own: Vec<&DriverPart> = parts.iter().filter(|part| part.driver == which).collect();
-    let main = own.iter().find(|part| part.labelled).or(own.first())?;
+) -> Option<InstalledDriver> {
+    let own: Vec<&DriverPart<'_>> =
+        parts.iter().filter(|part| part.workload.driver == which).collect();
+    let main = own.iter().find(|part| part.ours).or(own.first())?;
     let namespace = main.id.namespace.clone();
-    let labelled = main.labelled;
-    let together =
-        own.iter().filter(|part| part.id.namespace == namespace && part.labelled == labelled);
+    let ours = main.ours;
+    let together = own.iter().filter(|part| part.id.namespace == namespace && part.ours == ours);
     let changing = (context.changing)(which);
-    let together: Vec<&&DriverPart> = together.collect();
-    let provisioner = together.iter().flat_map(|part| &part.images);
-    let provisioner = provisioner.filter(|(name, _)| name == "csi-provisioner");
+    let together: Vec<&&DriverPart<'_>> = together.collect();
+    let provisioner = together.iter().flat_map(|part| part.images());
+    let provisioner = provisioner.filter(|(name, _)| *name == PROVISIONER);
+    let version = |part: &&&DriverPart<'_>| part.workload.version.as_ref()?.parse().ok();
+    let origins = || together.iter().map(|part| &part.workload.origin);
     let storage = which == Which::Csi;
     let site = context.site;
     let features = format!("{namespace}/{FEATURES}");
-    let mut driver = Driver {
+    let mut driver = InstalledDriver {
         name: which.to_string(),
-        version: together.iter().find_map(|part| part.version),
-        upstream: !together.iter().any(|part| is_ours(part)),
+        version: together.iter().find_map(version),
+        upstream: !together.iter().any(|part| runs_our_image(part)),
         unsuitable: None,
         workloads: together.iter().map(|part| workload(part, changing, context)).collect(),
         config_secret: config_secret(which, &together, site),
@@ -196,8 +118,8 @@ pub(crate) fn driver<P: Borrow<KubePod>>(
             BTreeMap::new().into()
         },
         release_features: BTreeMap::new(),
-        provisioner_topology: together.iter().find_map(|part| part.topology),
-        kubelet_path: together.iter().find_map(|part| part.kubelet_path.clone()),
+        provisioner_topology: together.iter().find_map(|part| part.topology()),
+        kubelet_path: origins().find_map(|origin| origin.kubelet_path.clone()),
         provisioner: provisioner.map(|(_, image)| image).find_map(|image| tag(image)),
         pod_security: map(&site.pod_security, |all| all.get(&namespace).cloned()),
         registered: if storage {
@@ -222,13 +144,13 @@ fn definitions(site: &RelatedObjects) -> Known<BTreeMap<String, bool>> {
 /// if it manages the controller. Outside the allowed namespaces, the pods show when the Secret is missing.
 fn config_secret(
     which: Which,
-    parts: &[&&DriverPart],
+    parts: &[&&DriverPart<'_>],
     site: &RelatedObjects,
 ) -> Known<Option<(String, bool)>> {
     let namespace = parts.first().map(|part| part.id.namespace.as_str()).unwrap_or_default();
-    let settings = || parts.iter().find_map(|part| part.settings.clone());
+    let settings = || parts.iter().find_map(|part| part.workload.origin.settings.clone());
     let name = match which {
-        Which::Cpi => parts.iter().any(|part| part.labelled).then(|| names::CPI_SECRET.to_owned()),
+        Which::Cpi => parts.iter().any(|part| part.ours).then(|| names::CPI_SECRET.to_owned()),
         Which::Csi => settings(),
     };
     let Some(name) = name.filter(|_| crate::allowed_namespaces::has(namespace)) else {
@@ -236,6 +158,12 @@ fn config_secret(
     };
     // An adopted cloud controller keeps its namespace; VDO's Secret for it is always in `kube-system`.
     let namespace = if which == Which::Cpi { names::KUBE_SYSTEM } else { namespace };
+    if namespace == names::KUBE_SYSTEM {
+        return match site.kube_system_secrets.get(&name) {
+            Some(there) => map(there, |there| Some((name, *there))),
+            None => Known::unknown("VDO does not watch this Secret"),
+        };
+    }
     map(&site.secrets, |all| {
         let there = all.contains_key(&format!("{namespace}/{name}"));
         Some((name, there))
@@ -244,18 +172,22 @@ fn config_secret(
 
 /// The places to watch for pods that the cache of our pods lacks: those of drivers not managed by VDO, and,
 /// without an operator, those of an adopted driver outside the allowed namespaces.
-pub(crate) fn places(parts: &[DriverPart]) -> BTreeSet<Place> {
+pub(crate) fn places(parts: &[DriverPart<'_>]) -> BTreeSet<Place> {
     let cached =
-        |part: &DriverPart| part.labelled && crate::allowed_namespaces::has(&part.id.namespace);
-    let others = parts.iter().filter(|part| !cached(part) && !part.selector.is_empty());
+        |part: &DriverPart<'_>| part.ours && crate::allowed_namespaces::has(&part.id.namespace);
+    let others = parts.iter().filter(|part| !cached(part) && !part.workload.selector.is_empty());
     others
-        .map(|part| Place { namespace: part.id.namespace.clone(), labels: part.selector.clone() })
+        .map(|part| Place {
+            namespace: part.id.namespace.clone(),
+            labels: part.selector(),
+            ..Place::default()
+        })
         .collect()
 }
 
 /// The pods that belong to a driver and are not ready.
 pub(crate) fn unready_pods<'p>(
-    parts: &[DriverPart],
+    parts: &[DriverPart<'_>],
     pods: impl Iterator<Item = &'p KubePod>,
 ) -> impl Iterator<Item = &'p KubePod> {
     pods.filter(|pod| !is_ready(pod)).filter(|pod| {
@@ -287,8 +219,8 @@ pub(crate) fn node_of(pod: &KubePod) -> Option<String> {
 }
 
 /// Whether a part runs the drivers of this project, not those of the Kubernetes project.
-fn is_ours(part: &DriverPart) -> bool {
-    let images = part.images.iter().filter_map(|(_, image)| image.parse::<catalog::Image>().ok());
+fn runs_our_image(part: &DriverPart<'_>) -> bool {
+    let images = part.images().filter_map(|(_, image)| image.parse::<catalog::Image>().ok());
     images.map(|image| Implementation::of_image(&image.name)).any(|by| by == Implementation::Rust)
 }
 
@@ -299,18 +231,20 @@ fn tag(image: &str) -> Option<Version> {
 /// Names of workloads of a second driver next to the one that [`driver`] describes. Helpers that a driver
 /// installs, such as the cluster's snapshot controller, are not a driver; neither is a DaemonSet that selects
 /// no node. A driver that VDO is adopting is the same driver before and after.
-pub(crate) fn others(parts: &[DriverPart]) -> Vec<String> {
+pub(crate) fn others(parts: &[DriverPart<'_>]) -> Vec<String> {
     let mut others = Vec::new();
     for which in [Which::Cpi, Which::Csi] {
-        let own =
-            parts.iter().filter(|part| part.driver == which && part.role != WorkloadRole::Helper);
-        let own: Vec<&DriverPart> = own.collect();
-        let mut controllers = own.iter().filter(|part| part.role == WorkloadRole::Controller);
-        let ours = controllers.clone().find(|part| part.labelled);
+        let own = parts.iter().filter(|DriverPart { workload, .. }| {
+            workload.driver == which && workload.role != WorkloadRole::Helper
+        });
+        let own: Vec<&DriverPart<'_>> = own.collect();
+        let mut controllers =
+            own.iter().filter(|part| part.workload.role == WorkloadRole::Controller);
+        let ours = controllers.clone().find(|part| part.ours);
         let Some(main) = ours.or_else(|| controllers.next()) else { continue };
-        let second = own.iter().filter(|part| match part.role {
+        let second = own.iter().filter(|part| match part.workload.role {
             WorkloadRole::Controller => part.id != main.id,
-            _ => part.id.namespace != main.id.namespace && part.desired > 0,
+            _ => part.id.namespace != main.id.namespace && part.workload.wanted > 0,
         });
         others.extend(second.map(|part| format!("{}/{}", part.id.namespace, part.id.name)));
     }
@@ -318,11 +252,11 @@ pub(crate) fn others(parts: &[DriverPart]) -> Vec<String> {
 }
 
 fn workload<P: Borrow<KubePod>>(
-    part: &DriverPart,
+    part: &DriverPart<'_>,
     changing: bool,
     context: &DriverContext<'_, P>,
 ) -> Workload {
-    let id = &part.id;
+    let DriverPart { id, workload, .. } = *part;
     let pods = context.pods.iter().map(Borrow::borrow).filter(|pod| {
         pod.metadata.namespace.as_deref() == Some(id.namespace.as_str())
             && belongs_to(pod, &id.kind, &id.name)
@@ -344,16 +278,16 @@ fn workload<P: Borrow<KubePod>>(
     let refused = context.warnings.iter().find(|warning| {
         warning.event.reason == "FailedCreate"
             && warning.object.starts_with(&format!("{}/{}", id.namespace, id.name))
-            && part.ready < part.desired
+            && workload.ready < workload.wanted
     });
     let mut pods: Vec<Pod> = unready.into_iter().map(|(_, pod)| pod).collect();
     pods.extend(moved(part));
     Workload {
         kind: id.kind.clone(),
         name: id.name.clone(),
-        desired: u32::try_from(part.desired).unwrap_or_default(),
-        ready: u32::try_from(part.ready).unwrap_or_default(),
-        changing: changing || !part.current || starting,
+        desired: u32::try_from(workload.wanted).unwrap_or_default(),
+        ready: u32::try_from(workload.ready).unwrap_or_default(),
+        changing: changing || !part.is_current() || starting,
         refused: refused.map(|warning| warning.event.message.clone()),
         pods,
     }
@@ -361,8 +295,8 @@ fn workload<P: Borrow<KubePod>>(
 
 /// The template's images in the form of a pod. VDO reports an image that moved to another registry even while
 /// the old one still runs.
-fn moved(part: &DriverPart) -> Option<Pod> {
-    let gone = part.images.iter().filter(|(_, image)| image.starts_with("gcr.io/"));
+fn moved(part: &DriverPart<'_>) -> Option<Pod> {
+    let gone = part.images().filter(|(_, image)| image.starts_with("gcr.io/"));
     let containers: Vec<Container> = gone
         .map(|(name, image)| Container {
             name: name.clone(),

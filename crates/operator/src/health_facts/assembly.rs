@@ -12,7 +12,8 @@ use std::{
 use health::{
     Examination, Touched, VmRef,
     facts::{
-        AccessReview, Attachment, Claim, Drivers, Facts, Known, Lease, Node, Snapshots, Volume,
+        AccessReview, Attachment, Claim, Drivers, Facts, Known, Lease, Node, Volume,
+        VolumeSnapshots,
     },
 };
 use jiff::{SignedDuration, Timestamp};
@@ -20,10 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use self::{
     changes::{RelevantVms, change_nodes, change_vms, change_volumes, repaired_vm},
     compared::Compared,
-    now::{
-        drivers, frame, network_is_incomplete, nodes_now, pending_claims, same_releases,
-        volumes_now,
-    },
+    now::{drivers, frame, network_is_incomplete, pending_claims, same_releases, volumes_now},
 };
 use super::sources::Sources;
 use crate::{
@@ -32,6 +30,9 @@ use crate::{
     vcenters::Touches,
 };
 
+/// The number of faulty volumes, claims and attachments for which the operator keeps texts, for each finding. It counts
+/// and names the others.
+const DESCRIBED: usize = 1_000;
 /// With more changes than this at once, VDO looks at everything instead.
 const FEW: usize = 200;
 /// The longest pause between two looks at everything.
@@ -76,7 +77,7 @@ struct VolumesNow {
     volumes: Known<BTreeMap<String, Volume>>,
     attachments: Known<Vec<Attachment>>,
     growing: Known<BTreeSet<String>>,
-    snapshots: Known<BTreeMap<String, Snapshots>>,
+    snapshots: Known<BTreeMap<String, VolumeSnapshots>>,
 }
 
 impl Assembly {
@@ -130,7 +131,7 @@ impl Assembly {
     fn parts(&mut self, sources: &Sources<'_>, stores: &Stores, site: &RelatedObjects) -> Parts {
         let mark = stores.nodes_mark();
         let changed = self.examination.is_none() || self.nodes_mark != mark;
-        let nodes = changed.then(|| nodes_now(stores));
+        let nodes = changed.then(|| stores.node_facts());
         self.nodes_mark = mark;
         let mark = [
             stores.volumes.revision(),
@@ -146,7 +147,7 @@ impl Assembly {
             names.map(|name| (name.clone(), sources.vcenters.touches(&sources.key(name))));
         Parts {
             nodes,
-            drivers: drivers(sources.settings, stores, site),
+            drivers: drivers(sources, stores, site),
             leases: stores.site.leases(),
             pending: pending_claims(stores),
             volumes,
@@ -184,7 +185,7 @@ impl Assembly {
                 .map(|vm| (id(&vm.reference), repaired_vm(&self.repaired, name, &tree, &vm)))
                 .collect();
         }
-        let examination = Examination::run(whole);
+        let examination = Examination::limited(whole, DESCRIBED);
         self.due = due(&examination);
         self.examination = Some(examination);
     }

@@ -46,7 +46,8 @@ impl Live {
         vcenters: &Vcenters,
     ) -> Health {
         let settings = &CollectorSettings::from_facts(facts);
-        let sources = Sources { settings, stores: Some(stores), vcenters };
+        let sources =
+            Sources { settings, stores: Some(stores), workloads: &facts.workloads, vcenters };
         let audits = sources.audits();
         let changed = self.assembly.update(&sources, &audits);
         let pending = sources.is_audit_pending();

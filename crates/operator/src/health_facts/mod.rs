@@ -13,7 +13,6 @@
 //! operator report the same about the same cluster.
 
 mod assembly;
-mod kubernetes;
 mod live;
 mod one_shot;
 mod sources;

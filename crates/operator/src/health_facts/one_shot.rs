@@ -6,24 +6,29 @@ use std::{
     time::Duration,
 };
 
-use api::VDOConfig;
+use api::{VDOConfig, VDOConfigSpec};
 use health::{
     Examination,
-    facts::{Facts, Known, Operator, Platform, Wanted},
+    facts::{Facts, Known, Platform, Wanted},
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Client;
-use plan::{facts::VcenterState, record::Records};
+use plan::{
+    ObjectId,
+    facts::{DriverWorkload, VcenterState},
+    record::Records,
+};
 use runtime::{build::BuildInfo, error_chain::error_chain, tasks::Tasks};
 use tokio::{sync::watch, time::Instant};
 use vsphere::CallCounter;
 
 use super::{
     assembly::Assembly,
-    sources::{CollectorSettings, ConfiguredVcenter, Sources, catalog_state, list_threshold},
-    wanted::{acknowledged, both, wanted},
+    sources::{CollectorSettings, ConfiguredVcenter, Sources},
+    wanted::both,
 };
 use crate::{
+    audit::inventory,
     catalogs::Catalogs,
     cluster::Stores,
     followed, observe,
@@ -35,8 +40,6 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_mins(3);
 /// The longest pause between two looks: not every source notifies of a failure.
 const LOOK: Duration = Duration::from_millis(100);
-/// The operator's default timeout for a release to become healthy.
-const ROLLOUT: SignedDuration = SignedDuration::from_mins(15);
 /// The name of a vCenter that no VsphereCloudConfig describes.
 const UNNAMED: &str = "vcenter";
 
@@ -70,6 +73,8 @@ struct OneShotCheck<'a> {
     cluster: Option<(&'a Client, &'a str, Stores)>,
     pool: Vcenters,
     settings: CollectorSettings,
+    /// The workloads of the drivers.
+    workloads: BTreeMap<ObjectId, DriverWorkload>,
     /// Whether there is no VDOConfig, so that the checks assume both drivers on all vCenters.
     assumed: bool,
     assembly: Assembly,
@@ -94,6 +99,7 @@ impl<'a> OneShotCheck<'a> {
             cluster,
             pool: Vcenters::new(build, changed.clone(), Arc::new(CallCounter::default())),
             settings: CollectorSettings::without_cluster(),
+            workloads: BTreeMap::new(),
             assumed: true,
             assembly: Assembly::default(),
             news: changed.subscribe(),
@@ -117,6 +123,10 @@ impl<'a> OneShotCheck<'a> {
     /// Fills the caches, and reads the settings.
     async fn read_cluster(&mut self) {
         while !self.is_tried() && self.news().await {}
+        if let Some((client, _, stores)) = &self.cluster {
+            // Without an answer of the API server, the facts show which Secrets VDO does not see.
+            let _ = stores.follow_secrets(client, &Records::default()).await;
+        }
         let mut catalogs = Catalogs::new(self.changed.clone()).read_only();
         while let Some((client, namespace, stores)) = &self.cluster {
             // Without permission to read the configured catalog, the embedded one is in use.
@@ -152,15 +162,37 @@ impl<'a> OneShotCheck<'a> {
             }
             (None, None) => BTreeMap::new(),
         };
-        let wanted = wanted.into_iter().map(|(key, wanted)| (key, everywhere(wanted)));
-        self.pool.follow(wanted.collect());
-        while !self.pool.all_tried() && self.news().await {}
+        self.follow(wanted.iter().map(|(key, inputs)| (key.clone(), everywhere(inputs)))).await;
+        // The operator does not connect if a listed datacenter does not exist. Both must report the same.
+        let again: Vec<_> =
+            wanted.into_iter().map(|(key, inputs)| self.as_operator(key, inputs)).collect();
+        self.follow(again.into_iter()).await;
         if self.assumed {
             let names: BTreeSet<String> = self.settings.vcenters.keys().cloned().collect();
             let read = self.settings.wanted.read.clone();
             let drivers = both(&names, self.settings.platform.kubelet_path());
             self.settings.wanted = Wanted { read, ..drivers };
         }
+    }
+
+    /// Connects to these vCenters, and waits for each.
+    async fn follow(&mut self, inputs: impl Iterator<Item = (String, vcenters::ConnectionInputs)>) {
+        self.pool.follow(inputs.collect());
+        while !self.pool.all_tried() && self.news().await {}
+    }
+
+    /// The inputs that see all datacenters, unless a listed one does not exist.
+    fn as_operator(
+        &self,
+        key: String,
+        inputs: vcenters::ConnectionInputs,
+    ) -> (String, vcenters::ConnectionInputs) {
+        let inventory = self.pool.known(&key).and_then(|known| known.inventory);
+        let listed = inputs.spec.datacenter_names();
+        let complete = inventory
+            .is_none_or(|inventory| inventory::has_datacenters(&inventory.view(), &listed));
+        let inputs = if complete { everywhere(&inputs) } else { inputs };
+        (key, inputs)
     }
 
     /// Updates the facts until nothing is missing.
@@ -187,7 +219,13 @@ impl<'a> OneShotCheck<'a> {
             vcenter.since = Timestamp::UNIX_EPOCH;
         }
         let stores = self.cluster.as_ref().map(|(_, _, stores)| stores);
-        let sources = Sources { settings: &self.settings, stores, vcenters: &self.pool };
+        self.workloads = stores.map(observe::workloads).unwrap_or_default();
+        let sources = Sources {
+            settings: &self.settings,
+            stores,
+            workloads: &self.workloads,
+            vcenters: &self.pool,
+        };
         self.assembly.update(&sources, &sources.audits());
         self.assembly.ask(&sources, false);
     }
@@ -198,7 +236,12 @@ impl<'a> OneShotCheck<'a> {
 
     fn sources(&self) -> Sources<'_> {
         let stores = self.cluster.as_ref().map(|(_, _, stores)| stores);
-        Sources { settings: &self.settings, stores, vcenters: &self.pool }
+        Sources {
+            settings: &self.settings,
+            stores,
+            workloads: &self.workloads,
+            vcenters: &self.pool,
+        }
     }
 
     fn finish(self) -> Collected {
@@ -211,9 +254,9 @@ impl<'a> OneShotCheck<'a> {
 }
 
 /// The operator watches only the listed datacenters. A one-shot check reads all, to find VMs outside of them.
-fn everywhere(inputs: vcenters::ConnectionInputs) -> vcenters::ConnectionInputs {
-    let spec = api::VsphereCloudConfigSpec { datacenters: Vec::new(), ..inputs.spec };
-    vcenters::ConnectionInputs { spec, ..inputs }
+fn everywhere(inputs: &vcenters::ConnectionInputs) -> vcenters::ConnectionInputs {
+    let spec = api::VsphereCloudConfigSpec { datacenters: Vec::new(), ..inputs.spec.clone() };
+    vcenters::ConnectionInputs { spec, ..inputs.clone() }
 }
 
 impl ConfiguredVcenter {
@@ -229,27 +272,8 @@ impl ConfiguredVcenter {
 
 impl CollectorSettings {
     fn without_cluster() -> Self {
-        Self {
-            now: Timestamp::now(),
-            namespace: String::new(),
-            platform: Platform::default(),
-            version: Known::unknown("no cluster was looked at"),
-            wanted: Wanted { read: ().into(), ..Wanted::default() },
-            operator: Operator {
-                catalog: catalog_state(catalog::embedded(), None).into(),
-                // Only a running operator conflicts with other field managers.
-                conflicts: Vec::new().into(),
-                acknowledged: Vec::new(),
-                grace: None,
-            },
-            list_threshold: list_threshold(&api::VDOConfigSpec::default()),
-            records: Records::default(),
-            cluster_id: None,
-            catalog: Arc::new(catalog::embedded().clone()),
-            rollout_timeout: ROLLOUT,
-            vcenters: BTreeMap::new(),
-            asked: String::new(),
-        }
+        let catalog = Arc::new(catalog::embedded().clone());
+        Self::new(&VDOConfigSpec::default(), Platform::default(), catalog, None)
     }
 
     /// The settings in the cluster: those of the VDOConfig that an operator would follow, and the defaults for
@@ -279,24 +303,20 @@ impl CollectorSettings {
             Some(_) => None,
             None => observe::configured_cluster_id(client, &observe::workloads(stores)).await,
         };
-        let mut settings = Self {
+        let spec = config.as_ref().map(|config| config.spec.clone()).unwrap_or_default();
+        let (catalog, trouble) = match &config {
+            Some(config) => catalogs.in_use_for(config),
+            None => (catalogs.current(), catalogs.trouble()),
+        };
+        let settings = Self::new(&spec, platform, catalog, trouble);
+        let settings = Self {
             namespace: namespace.to_owned(),
-            platform,
             version,
+            wanted: Wanted { read, ..settings.wanted },
             records,
             cluster_id: cluster_id.or(reported),
-            ..Self::without_cluster()
+            ..settings
         };
-        let (mut catalog, mut trouble) = (catalogs.current(), catalogs.trouble());
-        settings.wanted.read = read;
-        if let Some(config) = &config {
-            (catalog, trouble) = catalogs.in_use_for(config);
-            settings.wanted = wanted(&config.spec, platform.kubelet_path());
-            settings.operator.acknowledged = acknowledged(&config.spec);
-            settings.list_threshold = list_threshold(&config.spec);
-        }
-        settings.operator.catalog = catalog_state(&catalog, trouble).into();
-        settings.catalog = catalog;
         (settings, config.is_none())
     }
 }

@@ -17,7 +17,7 @@ use plan::{
 use vsphere::inventory::Inventory;
 
 use super::wanted::{acknowledged, wanted};
-use crate::{audit::Audit, cluster::Stores, vcenters::Vcenters};
+use crate::{audit::Audit, cluster::Stores, observe::Timeouts, vcenters::Vcenters};
 
 /// The storage driver's default limit of missing volumes when it lists volumes.
 const LIST_THRESHOLD: u32 = 50;
@@ -28,6 +28,8 @@ pub(super) struct Sources<'a> {
     pub(super) settings: &'a CollectorSettings,
     /// The caches of the cluster; `None` if only vCenters are checked.
     pub(super) stores: Option<&'a Stores>,
+    /// The workloads of the drivers.
+    pub(super) workloads: &'a BTreeMap<ObjectId, facts::DriverWorkload>,
     pub(super) vcenters: &'a Vcenters,
 }
 
@@ -70,7 +72,7 @@ impl ConfiguredVcenter {
     pub(super) fn new(vcenter: &facts::VcenterConnection) -> Self {
         Self {
             spec: vcenter.spec.clone(),
-            secret: format!("{}/{}", names::KUBE_SYSTEM, vcenter.spec.credentials.0),
+            secret: vcenter.secret.clone(),
             state: vcenter.state.clone(),
             since: vcenter.since,
         }
@@ -106,31 +108,58 @@ impl Sources<'_> {
 }
 
 impl CollectorSettings {
+    /// The settings that a VDOConfig and a catalog determine. The default spec stands for no VDOConfig.
+    pub(super) fn new(
+        spec: &VDOConfigSpec,
+        platform: Platform,
+        catalog: Arc<Catalog>,
+        trouble: Option<&CatalogTrouble>,
+    ) -> Self {
+        Self {
+            now: Timestamp::now(),
+            namespace: String::new(),
+            platform,
+            version: Known::unknown("no cluster was looked at"),
+            wanted: wanted(spec, platform.kubelet_path()),
+            operator: Operator {
+                catalog: catalog_state(&catalog, trouble).into(),
+                // Only a running operator conflicts with other field managers.
+                conflicts: Vec::new().into(),
+                acknowledged: acknowledged(spec),
+                grace: None,
+            },
+            list_threshold: list_threshold(spec),
+            records: Records::default(),
+            cluster_id: None,
+            catalog,
+            rollout_timeout: Timeouts::default().rollout,
+            vcenters: BTreeMap::new(),
+            asked: String::new(),
+        }
+    }
+
     /// The settings of the running operator.
     pub(super) fn from_facts(facts: &facts::Facts) -> Self {
-        let spec = &facts.config.spec;
-        let platform = facts.cluster.platform;
+        let trouble = facts.catalog_trouble.as_ref();
+        let (spec, platform) = (&facts.config.spec, facts.cluster.platform);
+        let settings = Self::new(spec, platform, facts.catalog.clone(), trouble);
         let in_use = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
         let vcenters = facts.referenced_vcenters();
         Self {
             now: facts.now,
             namespace: facts.config.namespace().unwrap_or_default(),
-            platform,
             version: facts.cluster.version_text.clone().into(),
-            wanted: wanted(spec, platform.kubelet_path()),
             operator: Operator {
-                catalog: catalog_state(&facts.catalog, facts.catalog_trouble.as_ref()).into(),
                 conflicts: facts.conflicts.values().cloned().collect::<Vec<_>>().into(),
-                acknowledged: acknowledged(spec),
                 grace: facts.grace,
+                ..settings.operator
             },
-            list_threshold: list_threshold(spec),
             records: facts.records.clone(),
             cluster_id: in_use.filter(|id| !id.kept_by_driver).map(|id| id.id.clone()),
-            catalog: facts.catalog.clone(),
             rollout_timeout: facts.rollout_timeout,
             vcenters: vcenters.map(|(name, v)| (name.clone(), ConfiguredVcenter::new(v))).collect(),
             asked: facts.config.annotations().get(names::CHECK_NOW).cloned().unwrap_or_default(),
+            ..settings
         }
     }
 
@@ -156,13 +185,13 @@ impl CollectorSettings {
     }
 }
 
-pub(super) fn list_threshold(spec: &VDOConfigSpec) -> u32 {
+fn list_threshold(spec: &VDOConfigSpec) -> u32 {
     let tuning = spec.storage_provider.as_ref().and_then(|storage| storage.tuning.as_ref());
     let desired = tuning.and_then(|tuning| tuning.list_volume_threshold);
     desired.and_then(|number| u32::try_from(number).ok()).unwrap_or(LIST_THRESHOLD)
 }
 
-pub(super) fn catalog_state(catalog: &Catalog, trouble: Option<&CatalogTrouble>) -> CatalogState {
+fn catalog_state(catalog: &Catalog, trouble: Option<&CatalogTrouble>) -> CatalogState {
     CatalogState {
         serial: i64::try_from(catalog.serial).unwrap_or(i64::MAX),
         expires: catalog.expires,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use catalog::manifest::Object;
-use plan::written_names::objects_of_every_release;
+use plan::written_names::{is_granted_by_installation, objects_of_every_release};
 use serde_json::{Value, json};
 
 /// The rules of all releases together, on every platform.
@@ -31,7 +31,8 @@ impl DriverRules {
         let mut drivers = Self::default();
         let (mut cluster, mut namespace, mut secrets) =
             (Grants::default(), Grants::default(), Grants::default());
-        for object in objects {
+        let own = objects.iter().filter(|o| !is_granted_by_installation(o.kind(), o.name()));
+        for object in own {
             for grant in grants(object) {
                 let everywhere = object.kind() == "ClusterRole";
                 let about_secrets = grant.resource.split('/').next() == Some("secrets");

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 
+use catalog::manifest::CPI_ACCOUNT;
 use plan::{names, written_names};
 use serde_json::{Value, json};
 
@@ -43,6 +44,7 @@ pub(super) fn objects(allowed: &Allowed, namespaces: &BTreeSet<&str>) -> Vec<Val
     let mut all = Vec::new();
     all.extend(cluster_role(NAME, &cluster_rules()));
     all.extend(cluster_role(HELD, &drivers.cluster_rules));
+    all.extend(cloud_controller_credentials(allowed));
     for namespace in namespaces {
         let mut rules = driver_namespace_rules(allowed, namespace);
         if *namespace == names::KUBE_SYSTEM {
@@ -174,7 +176,15 @@ const PARTS: [(&str, &str, &str); 7] = [
 fn driver_namespace_rules(allowed: &Allowed, namespace: &str) -> Vec<Value> {
     let open = allowed.namespaces.contains(namespace);
     let mut rules = vec![
-        rule(&[""], &["serviceaccounts", "configmaps", "secrets", "services"], &READ),
+        rule(&[""], &["serviceaccounts", "configmaps", "services"], &READ),
+        if open || namespace != names::KUBE_SYSTEM {
+            rule(&[""], &["secrets"], &READ)
+        } else {
+            let mut names = written_names::readable_secrets();
+            names.extend(allowed.names.get("Secret").into_iter().flatten().cloned());
+            names.extend(allowed.credentials.iter().cloned());
+            named(&[""], &["secrets"], &READ, &names)
+        },
         rule(&["policy"], &["poddisruptionbudgets"], &READ),
         rule(&RBAC, &["roles", "rolebindings"], &READ),
         // The logs show why a driver crashed. VDO has no access to logs in other namespaces.
@@ -198,6 +208,7 @@ fn driver_namespace_rules(allowed: &Allowed, namespace: &str) -> Vec<Value> {
         written_names::names_in_releases("RoleBinding"),
     ));
     let mut granted = written_names::names_in_releases("Role").clone();
+    granted.retain(|name| !written_names::is_granted_by_installation("Role", name));
     granted.insert(AUTHENTICATION.to_owned());
     rules.push(named(&RBAC, &["roles"], &["bind"], &granted));
     if open || namespace == names::CSI_NAMESPACE {
@@ -224,8 +235,8 @@ fn own_rules() -> Vec<Value> {
         rule(&["vdo.vmware.com"], &["vdoconfigs"], &["patch"]),
         rule(&["coordination.k8s.io"], &["leases"], &["get", "list", "watch", "create", "update"]),
         rule(&[""], &["configmaps"], &["get", "list", "watch", "create", "patch"]),
-        // For the CA certificates of vCenters, and the image pull Secrets.
-        rule(&[""], &["secrets"], &["get"]),
+        // The vCenter credentials, the CA certificates of vCenters, and the image pull Secrets.
+        rule(&[""], &["secrets"], &READ),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
         // For the operator's own pods on OpenShift. On other distributions the rule is about nothing.
         named(
@@ -238,6 +249,27 @@ fn own_rules() -> Vec<Value> {
         // permissions with it.
         rule(&[""], &["events"], &["create", "patch"]),
     ]
+}
+
+/// Upstream's cloud controller lists the Secrets in the namespace of its credentials. The operator does not grant it
+/// this permission: to do so, the operator itself would need permission to read every Secret in `kube-system`, or to
+/// bind a Role that has it.
+fn cloud_controller_credentials(allowed: &Allowed) -> Vec<Value> {
+    let name = names::CPI_CREDENTIALS_ROLE;
+    let [role, binding] = role(name, names::KUBE_SYSTEM, &[rule(&[""], &["secrets"], &READ)]);
+    let account = |namespace: &str| json!({"kind": "ServiceAccount", "name": CPI_ACCOUNT, "namespace": namespace});
+    let bind = |name: String, accounts: Value| {
+        let mut binding = binding.clone();
+        binding["metadata"]["name"] = json!(name);
+        binding["subjects"] = accounts;
+        binding
+    };
+    let usual = names::USUAL_NAMESPACES.map(account);
+    let mut all = vec![role, bind(name.to_owned(), json!(usual))];
+    let more =
+        allowed.namespaces.iter().filter(|more| !names::USUAL_NAMESPACES.contains(&more.as_str()));
+    all.extend(more.map(|more| bind(format!("{name}-{more}"), json!([account(more)]))));
+    all
 }
 
 fn cluster_role(name: &str, rules: &[Value]) -> [Value; 2] {

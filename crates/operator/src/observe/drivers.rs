@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::Pod,
+        core::v1::{Pod, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
@@ -115,59 +115,74 @@ impl Unreachable {
 }
 
 fn from_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<DriverWorkload> {
-    let template = set.spec.as_ref().map(|spec| &spec.template);
-    let (driver, role) = part("DaemonSet", set, template)?;
+    let spec = set.spec.as_ref();
     let status = set.status.clone().unwrap_or_default();
     let unreachable = Unreachable::count(pods, down, set);
-    let updated = status.updated_number_scheduled.unwrap_or(0) - unreachable.updated;
+    let updated = status.updated_number_scheduled.unwrap_or(0);
+    let reached = updated - unreachable.updated;
     Some(DriverWorkload {
-        driver,
-        role,
-        labelled: is_ours_by_label(set),
-        selector: selector(set.spec.as_ref().map(|spec| &spec.selector)),
-        version: version(set.labels(), template),
-        implementation: implementation(template),
-        mark: applied::mark(&set.metadata),
         wanted: status.desired_number_scheduled,
         unreachable: unreachable.all,
         suspect: unreachable.suspect,
-        available: status.number_available.unwrap_or(0).min(updated),
-        current: status.observed_generation >= set.metadata.generation
-            && status.observed_generation > Some(0),
-        rolled_out: updated >= status.desired_number_scheduled - unreachable.all,
-        trouble: trouble(pods, "DaemonSet", set),
-        origin: WorkloadOrigin::read(&set.metadata, template),
+        available: status.number_available.unwrap_or(0).min(reached),
+        ready: status.number_ready,
+        updated,
+        rolled_out: reached >= status.desired_number_scheduled - unreachable.all,
+        current: is_current(status.observed_generation, set),
+        ..described(pods, "DaemonSet", set, spec.map(|s| &s.template), spec.map(|s| &s.selector))?
     })
 }
 
 fn from_deployment(pods: &Pods, deployment: &Deployment) -> Option<DriverWorkload> {
-    let template = deployment.spec.as_ref().map(|spec| &spec.template);
-    let (driver, role) = part("Deployment", deployment, template)?;
+    let spec = deployment.spec.as_ref();
     let status = deployment.status.clone().unwrap_or_default();
-    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let wanted = spec.and_then(|spec| spec.replicas).unwrap_or(1);
     let updated = status.updated_replicas.unwrap_or(0);
+    let (template, selector) = (spec.map(|spec| &spec.template), spec.map(|spec| &spec.selector));
     Some(DriverWorkload {
-        driver,
-        role,
-        labelled: is_ours_by_label(deployment),
-        selector: selector(deployment.spec.as_ref().map(|spec| &spec.selector)),
-        version: version(deployment.labels(), template),
-        implementation: implementation(template),
-        mark: applied::mark(&deployment.metadata),
         wanted,
-        unreachable: 0,
-        suspect: 0,
         available: status.available_replicas.unwrap_or(0).min(updated),
-        current: status.observed_generation >= deployment.metadata.generation
-            && status.observed_generation > Some(0),
+        ready: status.ready_replicas.unwrap_or(0),
+        updated,
         rolled_out: updated >= wanted,
-        trouble: trouble(pods, "Deployment", deployment),
-        origin: WorkloadOrigin::read(&deployment.metadata, template),
+        current: is_current(status.observed_generation, deployment),
+        ..described(pods, "Deployment", deployment, template, selector)?
     })
 }
 
-fn selector(of: Option<&LabelSelector>) -> BTreeMap<String, String> {
-    of.and_then(|selector| selector.match_labels.clone()).unwrap_or_default()
+/// A workload without the counts of its pods.
+fn described(
+    pods: &Pods,
+    kind: &str,
+    object: &impl ResourceExt,
+    template: Option<&PodTemplateSpec>,
+    selector: Option<&LabelSelector>,
+) -> Option<DriverWorkload> {
+    let (driver, role) = part(kind, object, template)?;
+    Some(DriverWorkload {
+        driver,
+        role,
+        labelled: is_ours_by_label(object),
+        selector: selector.and_then(|s| s.match_labels.clone()).unwrap_or_default(),
+        version: version(object.labels(), template),
+        implementation: implementation(template),
+        mark: applied::mark(object.meta()),
+        wanted: 0,
+        unreachable: 0,
+        suspect: 0,
+        available: 0,
+        ready: 0,
+        updated: 0,
+        current: false,
+        rolled_out: false,
+        trouble: trouble(pods, kind, object),
+        origin: WorkloadOrigin::read(object.meta(), template),
+    })
+}
+
+/// Whether a controller has observed the latest generation of its workload.
+fn is_current(observed: Option<i64>, workload: &impl ResourceExt) -> bool {
+    observed >= workload.meta().generation && observed > Some(0)
 }
 
 /// The reason why a pod of a workload does not run.

@@ -11,10 +11,11 @@ use plan::{
     facts::{ClusterId, DriverWorkload, InUse, RunningConfig, WorkloadOrigin, WorkloadRole},
     names,
     record::Record,
+    written_names,
 };
 use runtime::error_chain::error_chain;
 
-use crate::cluster::driver_secrets::PasswordLocation;
+use crate::cluster::{access, driver_secrets::PasswordLocation};
 
 /// The keys under which the drivers look for their configuration, unless their arguments name others.
 const CPI_KEY: &str = "vsphere.conf";
@@ -229,12 +230,25 @@ pub(super) async fn csi(
     Ok(None)
 }
 
+/// Whether VDO has permission to read a Secret of a driver. In `kube-system` it has that permission by name.
+async fn is_readable(client: &Client, namespace: &str, name: &str) -> Result<bool, kube::Error> {
+    if namespace != names::KUBE_SYSTEM || written_names::readable_secrets().contains(name) {
+        return Ok(true);
+    }
+    access::can_read_secret(client, namespace, name).await
+}
+
 async fn secret_text(
     client: &Client,
     namespace: &str,
     name: &str,
     key: &str,
 ) -> Result<Option<Result<SecretText, String>>, kube::Error> {
+    if !is_readable(client, namespace, name).await? {
+        return Ok(Some(Err(format!(
+            "VDO has no permission to read this Secret; allow it with vdoctl deploy --driver-namespace {namespace}"
+        ))));
+    }
     let secret = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await?;
     let text = secret.and_then(|secret| secret.data?.remove(key));
     Ok(text.map(|text| match String::from_utf8(text.0) {

@@ -46,6 +46,13 @@ pub struct Timeouts {
     pub settled: SignedDuration,
 }
 
+impl Default for Timeouts {
+    /// The defaults of the operator's flags.
+    fn default() -> Self {
+        SignedDuration::from_mins(15).into()
+    }
+}
+
 impl From<SignedDuration> for Timeouts {
     fn from(rollout: SignedDuration) -> Self {
         Self { rollout, grace: None, settled: crate::version::SETTLED }

@@ -1,23 +1,29 @@
 //! The VsphereCloudConfigs: those that VDO logs in for, their credentials, and the problems of the others.
 //!
-//! The credentials are Secrets in `kube-system`, which few users have permission to read. The author of a
-//! VsphereCloudConfig decides where VDO sends them, so VDO uses only those in the operator's namespace.
+//! The credentials are Secrets in the operator's namespace. VDO also reads a Secret in `kube-system`, where the Go
+//! VDO kept them, if it has permission to read that Secret. The author of a VsphereCloudConfig decides where VDO
+//! sends the credentials, so VDO uses only VsphereCloudConfigs in the operator's namespace.
 
 use std::collections::BTreeMap;
 
 use api::{VsphereCloudConfig, vsphere_cloud_config::KeyRef};
 use driver_config::credentials::{Credential, Credentials};
+use health::facts::Known;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{Api, Client, ResourceExt};
 use plan::{
     facts::{VcenterConnection, VcenterState},
     names,
 };
 use runtime::error_chain::error_chain;
+use vsphere::BiosUuid;
 
 use crate::{
-    cluster::Stores,
+    cluster::{Stores, access, nodes::CachedNode},
     vcenters::{ConnectionInputs, Vcenters, refusal},
 };
 
@@ -32,13 +38,15 @@ pub(crate) struct Problem {
     message: String,
     /// Whether the problem can pass without a change to any watched object.
     may_pass: bool,
+    /// Whether a session with the credentials that VDO read before continues.
+    keeps_session: bool,
     /// Whether the problem is likely to pass soon.
     transient: bool,
 }
 
 impl Problem {
     fn lasting(reason: &'static str, message: String) -> Self {
-        Self { reason, message, may_pass: false, transient: false }
+        Self { reason, message, may_pass: false, keeps_session: false, transient: false }
     }
 
     /// Whether VDO must check again although no watch reports a change.
@@ -74,7 +82,7 @@ pub(crate) async fn connection_inputs(
                 // VDO cannot read the credentials now but has read them before: the session continues with
                 // those.
                 let before = vcenters.inputs(&name).filter(|before| before.spec == config.spec);
-                if let Some(before) = before.filter(|_| problem.may_pass) {
+                if let Some(before) = before.filter(|_| problem.keeps_session) {
                     inputs.insert(name.clone(), before.clone());
                 }
                 problems.insert(name, problem);
@@ -95,18 +103,13 @@ async fn inputs_of(
     config: &VsphereCloudConfig,
 ) -> Result<ConnectionInputs, Problem> {
     let name = config.spec.credentials.0.as_str();
-    let missing = || {
-        let message = format!(
-            "the Secret {name} does not exist in namespace {}: create it with the keys username and password",
-            names::KUBE_SYSTEM
-        );
-        Problem::lasting(CREDENTIALS_MISSING, message)
+    let found = match stores.credentials(name) {
+        Known::Known(Some(metadata)) => Some(metadata),
+        Known::Known(None) => return Err(missing(config)),
+        // An account that cannot list Secrets can have permission to read this one.
+        Known::Unknown { .. } => None,
     };
-    let revision = stores.secret_version(name);
-    // An account that cannot list Secrets can have permission to read this one.
-    if revision.is_none() && stores.secrets_view().get().is_some() {
-        return Err(missing());
-    }
+    let revision = found.as_ref().and_then(revision);
     let ca_bundle = certificates(client, config)
         .await
         .map_err(|error| unread("spec.caBundle", &error))?
@@ -117,14 +120,12 @@ async fn inputs_of(
     if let Some(before) = before.filter(unchanged) {
         return Ok(ConnectionInputs { ca_bundle, ..before.clone() });
     }
-    let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
-    let secret = secrets.get_opt(name).await.map_err(|error| unread("spec.credentials", &error))?;
-    let secret = secret.ok_or_else(|| {
-        Problem::lasting(CREDENTIALS_MISSING, format!("the Secret {name} is gone"))
-    })?;
+    let place = found.and_then(|metadata| metadata.namespace);
+    let secret =
+        read(client, config, place).await.map_err(|error| unread("spec.credentials", &error))?;
+    let secret = secret.ok_or_else(|| missing(config))?;
     // The Secret may be newer than the one in the store.
-    let (uid, read_at) = (secret.uid().unwrap_or_default(), secret.resource_version());
-    let read_at = format!("{uid}/{}", read_at.unwrap_or_default());
+    let read_at = self::revision(&secret.metadata).unwrap_or_default();
     let data = secret.data.unwrap_or_default().into_iter();
     let data = data.map(|(key, value)| (key, value.0)).collect();
     let read = Credentials::read(&data);
@@ -147,12 +148,47 @@ async fn inputs_of(
     })
 }
 
+/// Reads the Secret with the credentials of a vCenter, from the namespace in which a watch has shown it. Without a
+/// watch, VDO looks in the operator's namespace first, then in `kube-system`.
+async fn read(
+    client: &Client,
+    config: &VsphereCloudConfig,
+    place: Option<String>,
+) -> Result<Option<Secret>, kube::Error> {
+    let name = config.spec.credentials.0.as_str();
+    if let Some(place) = place {
+        return Api::<Secret>::namespaced(client.clone(), &place).get_opt(name).await;
+    }
+    let own = config.namespace().unwrap_or_default();
+    let secret = Api::<Secret>::namespaced(client.clone(), &own).get_opt(name).await?;
+    if secret.is_some() || !access::can_read_secret(client, names::KUBE_SYSTEM, name).await? {
+        return Ok(secret);
+    }
+    Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM).get_opt(name).await
+}
+
+fn missing(config: &VsphereCloudConfig) -> Problem {
+    let (name, namespace) = (&config.spec.credentials.0, config.namespace().unwrap_or_default());
+    let message = format!(
+        "the Secret {name} does not exist in namespace {namespace}: create it with the keys username and password. If \
+         it is in namespace {}, run vdoctl deploy: it lets VDO read the Secret there",
+        names::KUBE_SYSTEM
+    );
+    // No watch reports a Secret in `kube-system` that VDO has no permission to read.
+    Problem { may_pass: true, ..Problem::lasting(CREDENTIALS_MISSING, message) }
+}
+
+/// The version of a Secret.
+fn revision(metadata: &ObjectMeta) -> Option<String> {
+    Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
+}
+
 /// VDO could not read the object that a field names: the API server was unavailable, or VDO lacks the
 /// permission.
 fn unread(field: &str, error: &kube::Error) -> Problem {
     let message = format!("what {field} names cannot be read: {}", error_chain(error));
     let transient = !matches!(error, kube::Error::Api(status) if status.code < 500);
-    Problem { reason: "Unreadable", message, may_pass: true, transient }
+    Problem { reason: "Unreadable", message, may_pass: true, keeps_session: true, transient }
 }
 
 /// Stands for a credential in digests that many users have permission to read. It is the revision of the
@@ -196,6 +232,13 @@ pub(crate) fn connections(
     vcenters: &Vcenters,
     problems: &BTreeMap<String, Problem>,
 ) -> BTreeMap<(String, String), VcenterConnection> {
+    let uuids = |nodes: &BTreeMap<String, CachedNode>| {
+        nodes
+            .values()
+            .filter_map(|node| node.system_uuid.parse::<BiosUuid>().ok())
+            .collect::<Vec<_>>()
+    };
+    let uuids = stores.nodes(uuids);
     let all = stores.vcenter_configs().into_iter();
     all.map(|vcc| {
         let known = vcenters.known(&key(&vcc));
@@ -210,13 +253,19 @@ pub(crate) fn connections(
         let state = known.map(|known| known.state);
         let state = state.or_else(|| problems.get(&key(&vcc)).map(Problem::state));
         let (credentials, credentials_version) = proven.unzip();
+        let name = vcc.spec.credentials.0.as_str();
+        let found = stores.credentials(name).get().cloned().flatten();
+        let place = found.and_then(|metadata| metadata.namespace).or_else(|| vcc.namespace());
+        let secret = format!("{}/{name}", place.unwrap_or_default());
         let vcenter = VcenterConnection {
             spec: vcc.spec.clone(),
+            secret,
             state: state.unwrap_or(VcenterState::Untried),
             credentials,
             credentials_version: credentials_version.unwrap_or_default(),
             accepted,
             ca_bundle,
+            oldest_host: vcenters.oldest_host(&key(&vcc), &uuids),
             since,
             privileges,
             refused,

@@ -15,13 +15,13 @@ use super::{ChangedSnafu, Error, RefusedSnafu, RepairClients, UnreachableSnafu, 
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// A VM in its vCenter.
-pub(super) struct NodeVm<'a> {
+pub(super) struct VmRepair<'a> {
     session: &'a Client,
     reference: MoRef,
     node: &'a str,
 }
 
-impl<'a> NodeVm<'a> {
+impl<'a> VmRepair<'a> {
     pub(super) fn new(
         clients: &'a RepairClients,
         vcenter: &str,

@@ -217,11 +217,13 @@ mod tests {
         let accepted = matches!(state, VcenterState::Verified { .. });
         VcenterConnection {
             spec: api::VsphereCloudConfigSpec::default(),
+            secret: String::new(),
             state,
             credentials: None,
             credentials_version: String::new(),
             accepted,
             ca_bundle: None,
+            oldest_host: None,
             since: Timestamp::UNIX_EPOCH,
             privileges: None,
             refused: None,

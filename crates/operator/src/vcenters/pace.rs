@@ -64,8 +64,7 @@ impl Pace {
 /// The pause after this number of queries: twice the previous one, plus up to a quarter. The extra spreads
 /// the queries of clusters that started to wait at the same time.
 fn pause(asked: u32, salt: u64) -> Duration {
-    let (first, longest) = PAUSES;
-    let pause = first.saturating_mul(1 << asked.saturating_sub(1).min(16)).min(longest);
+    let pause = runtime::backoff::step(PAUSES.0, PAUSES.1, asked.saturating_sub(1));
     let mut hasher = DefaultHasher::new();
     (asked, salt).hash(&mut hasher);
     pause + pause / 400 * u32::try_from(hasher.finish() % 100).unwrap_or_default()

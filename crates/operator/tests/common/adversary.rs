@@ -1,9 +1,9 @@
 //! A hostile tenant in the cluster of every test.
 //!
 //! The tenant has the ClusterRole `admin` in their own namespace, and all of `vdo.vmware.com` there.
-//! [`Testbed`](super::Testbed) runs every trick of [`TRICKS`] right after the cluster starts, before the admin
-//! configures anything. These checks hold the line, all but the third in every test
-//! program:
+//! Every trick of [`TRICKS`] runs right after the cluster starts, before the admin configures anything: in each test
+//! program of the operator, in the test of the cloud controller with the operator, and in the tests of vdoctl. These
+//! checks hold the line, all but the third in every test program of the operator:
 //!
 //! - [`assert_ignored`] checks every status of the VDOConfig that a test reads: it contains nothing of the
 //!   tenant's, except in findings up to Warning.
@@ -28,8 +28,7 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{ControlPlane, User, eventually};
 
-use super::{NAMESPACE, Testbed};
-
+const NAMESPACE: &str = api::NAMESPACE;
 /// The tenant's namespace. It sorts before all others.
 pub const TENANT: &str = "a-mallory";
 const USER: &str = "mallory";
@@ -183,11 +182,11 @@ impl Adversary {
 }
 
 /// The checks at the end of a test: see the module.
-pub fn assert_held_to_the_end(testbed: &Testbed) {
-    testbed.adversary.assert_unvisited();
+pub fn assert_held_to_the_end(adversary: &Adversary, plane: &ControlPlane) {
+    adversary.assert_unvisited();
     let namespace = format!("/namespaces/{TENANT}/");
     let ours = format!("/apis/{}/", api::GROUP);
-    let touched = testbed.plane.audit().into_iter().filter(|event| {
+    let touched = plane.audit().into_iter().filter(|event| {
         let user = event["impersonatedUser"]["username"].as_str().unwrap_or_default();
         let uri = event["requestURI"].as_str().unwrap_or_default();
         let path = uri.split('?').next().unwrap_or_default();

@@ -72,7 +72,7 @@ impl Drop for Testbed {
     /// Every test that passes also checks that the tenant's tricks had no effect.
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            adversary::assert_held_to_the_end(self);
+            adversary::assert_held_to_the_end(&self.adversary, &self.plane);
         }
     }
 }
@@ -100,12 +100,15 @@ impl Testbed {
     }
 
     pub async fn on_plane(plane: ControlPlane, workers: usize, fresh: bool) -> Self {
-        let inventory = Inventory::with_vms(workers + 1)
-            .category("k8s-region", &[("region-1", &["/DC0"])])
-            .category(
-                "k8s-zone",
-                &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
-            );
+        Self::on_inventory(plane, Inventory::with_vms(workers + 1), fresh).await
+    }
+
+    /// A node for each VM of a vCenter.
+    pub async fn on_inventory(plane: ControlPlane, inventory: Inventory, fresh: bool) -> Self {
+        let inventory = inventory.category("k8s-region", &[("region-1", &["/DC0"])]).category(
+            "k8s-zone",
+            &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
+        );
         let vms = inventory.datacenters[0].vms.clone();
         let (vcenter, adversary) =
             tokio::join!(Vcenter::start(inventory), Adversary::settle(&plane));
@@ -170,7 +173,10 @@ impl Testbed {
     pub async fn install(&self) {
         let client = self.plane.client();
         let apply = PatchParams::apply("test").force();
-        for object in operator::install::objects() {
+        let credentials = operator::observe::credentials_in_kube_system(&client, NAMESPACE).await;
+        let credentials = credentials.unwrap();
+        let allowed = operator::install::Allowed { credentials, ..Default::default() };
+        for object in operator::install::objects_for(&allowed) {
             let id = ObjectId::from_object(&object);
             if id.kind == "Deployment" {
                 continue;
@@ -251,10 +257,10 @@ impl Testbed {
     pub async fn write_secret(&self, password: &str) {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
-            "metadata": {"name": "vc-credentials", "namespace": "kube-system"},
+            "metadata": {"name": "vc-credentials", "namespace": NAMESPACE},
             "stringData": {"username": self.vcenter.user(), "password": password},
         });
-        let secrets = Api::<Secret>::namespaced(self.plane.client(), "kube-system");
+        let secrets = Api::<Secret>::namespaced(self.plane.client(), NAMESPACE);
         let apply = PatchParams::apply("test").force();
         secrets.patch("vc-credentials", &apply, &Patch::Apply(secret)).await.unwrap();
     }
@@ -268,7 +274,7 @@ impl Testbed {
         let login = json!({"username": other.user(), "password": other.password()});
         let secret = json!({"metadata": {"name": "other-credentials"}, "stringData": login});
         let secret: Secret = serde_json::from_value(secret).unwrap();
-        let secrets = Api::<Secret>::namespaced(self.client(), "kube-system");
+        let secrets = Api::<Secret>::namespaced(self.client(), NAMESPACE);
         secrets.create(&PostParams::default(), &secret).await.unwrap();
         let config = json!({
             "metadata": {"name": "other"},

@@ -331,7 +331,7 @@ impl Fixture {
                     vcenter.set_user(&VcenterUser::new("k8s", vcenter.password())).await;
                     vcenter.permit(&Permission::new("k8s", "Admin", "/")).await;
                 }
-                let secret = object("v1", "Secret", Some("kube-system"), "vc-credentials");
+                let secret = object("v1", "Secret", Some(super::NAMESPACE), "vc-credentials");
                 let patch = Patch::Merge(json!({"stringData": {"username": name}}));
                 let secrets = self.api(&secret);
                 secrets.patch("vc-credentials", &PatchParams::default(), &patch).await.unwrap();

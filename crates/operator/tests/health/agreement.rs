@@ -20,15 +20,9 @@ use testkit::eventually;
 
 use super::{Fixture, common::NAMESPACE};
 
-/// The objects of each finding, by code.
+/// The severities and the objects of each finding, by code.
 type Reported = BTreeMap<String, BTreeSet<String>>;
 
-/// Differences that are inherent: the fault, the codes that only one of both reports, and the reason.
-const INHERENT: &[(&str, &[&str], &str)] = &[(
-    "datacenter",
-    &["VDO-1211", "VDO-1410", "VDO-1801"],
-    "the doctor reads all datacenters; the operator watches the listed ones, and none of them exists",
-)];
 /// The operator reports missing answers only after this time, because a new operator still waits for them.
 const FIRST_ANSWERS: Duration = Duration::from_mins(1);
 
@@ -39,7 +33,9 @@ fn reported<'f>(findings: impl IntoIterator<Item = &'f Finding>) -> Reported {
         let checks = health::checks::all().iter();
         if checks.flat_map(|check| check.gives).any(|given| given.code == finding.code) {
             let objects = finding.objects.iter();
-            let objects = objects.map(|object| format!("{} {}", object.kind, object.name));
+            let severity = finding.severity;
+            let objects =
+                objects.map(|object| format!("{severity:?} {} {}", object.kind, object.name));
             reported.entry(finding.code.clone()).or_default().extend(objects);
         }
     }
@@ -64,14 +60,9 @@ impl Fixture {
             let doctor = self.doctor().await;
             let status = self.testbed.config().await.status.unwrap_or_default();
             let status = reported(&status.findings);
-            let inherent = INHERENT.iter().filter(|(of, _, _)| *of == fault);
-            let mut inherent: Vec<&str> =
-                inherent.flat_map(|(_, codes, _)| *codes).copied().collect();
-            if self.started.elapsed() < FIRST_ANSWERS {
-                inherent.push("VDO-1801");
-            }
+            let early = self.started.elapsed() < FIRST_ANSWERS;
             let codes = doctor.keys().chain(status.keys());
-            let mut codes = codes.filter(|code| !inherent.contains(&code.as_str()));
+            let mut codes = codes.filter(|code| !early || *code != "VDO-1801");
             let differs = |code: &&String| doctor.get(*code) != status.get(*code);
             match codes.find(differs) {
                 None => Ok(()),

@@ -22,6 +22,7 @@ use crate::{
     names,
     object_id::ObjectId,
     record::{Build, Origin, Record, record_name},
+    written_names,
 };
 
 /// All objects that VDO applies for one release.
@@ -85,9 +86,13 @@ impl RenderedDriver {
         profile.config_digest = Some(restarts.clone());
         let rendered =
             manifest::render(release, &profile).map_err(|error| refused(error.to_string()))?;
+        let mut rendered = rendered.objects;
+        rendered.retain(|object| {
+            !written_names::is_granted_by_installation(object.kind(), object.name())
+        });
         let rendered = match &record.names {
-            Some(kept) => naming::rename(rendered.objects, kept),
-            None => rendered.objects,
+            Some(kept) => naming::rename(rendered, kept),
+            None => rendered,
         };
         let set = apply_set::id(record_name(desired.driver), &facts.operator_namespace);
         let extras = super::storage_classes::render(facts, desired).into_iter().map(Object);
@@ -155,13 +160,12 @@ fn digested(rendered: Vec<Object>, settings: &[String], set: &str) -> (Vec<Objec
 
 /// A Secret with the admin's vCenter credentials that these settings would overwrite.
 fn credentials_among(facts: &Facts, settings: &[Value]) -> Option<String> {
-    let theirs = |metadata: &Value| {
-        metadata["namespace"] == names::KUBE_SYSTEM
-            && facts.vcenters.values().any(|v| metadata["name"] == v.spec.credentials.0.as_str())
-    };
     let secrets = settings.iter().filter(|value| value["kind"] == "Secret");
-    let taken = secrets.map(|value| &value["metadata"]).find(|metadata| theirs(metadata))?;
-    Some(format!("{}/{}", names::KUBE_SYSTEM, taken["name"].as_str().unwrap_or_default()))
+    let mut places = secrets.map(|value| {
+        let text = |key: &str| value["metadata"][key].as_str().unwrap_or_default();
+        format!("{}/{}", text("namespace"), text("name"))
+    });
+    places.find(|place| facts.vcenters.values().any(|vcenter| vcenter.secret == *place))
 }
 
 fn users(facts: &Facts, desired: &DesiredDriver<'_>) -> BTreeSet<String> {

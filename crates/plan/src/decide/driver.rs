@@ -13,8 +13,8 @@ use super::{
     desired::DesiredDriver,
     embedded, foreign_driver,
     gate::gate,
-    kept_releases, privileges, record_recovery, recording, release, removal, rendering, rollback,
-    rollout,
+    kept_releases, known_faults, privileges, record_recovery, recording, release, removal,
+    rendering, rollback, rollout,
     settings::PasswordRendering,
     steps::{self, waiting},
     vcenters, vm_gate, vms, zones,
@@ -99,6 +99,9 @@ pub(super) fn decide(
             plan.next = Next::Blocked;
         }
         (Mode::Removed | Mode::Managed, _) => removal::decide(facts, record, &mut plan, notes),
+    }
+    if let Some(desired) = desired.filter(|_| plan.mode != Mode::Removed) {
+        notes.findings.extend(known_faults::findings(facts, &desired, &plan));
     }
     Some(plan)
 }
@@ -239,7 +242,7 @@ fn reconcile(
 /// because a controller that cannot be scheduled would look broken.
 fn nodes_may_be_used(facts: &Facts, cpi: &DriverPlan) -> bool {
     cpi.mode != Mode::Managed
-        || facts.cluster.nodes.iter().any(|node| node.is_initialized() && !node.windows)
+        || facts.cluster.nodes().any(|node| node.is_initialized() && !node.is_windows())
 }
 
 /// Restores changed or deleted objects of a running driver even while a vCenter is unreachable, as long as

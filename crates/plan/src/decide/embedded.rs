@@ -29,7 +29,7 @@ pub(super) fn hold(
     if driver != Driver::Cpi || record.version.is_some() || keeps || !theirs {
         return None;
     }
-    let taken = facts.cluster.nodes.iter().filter(|node| is_embedded_id(&node.provider_id));
+    let taken = facts.cluster.nodes().filter(|node| is_embedded_id(node.provider_id()));
     let taken: Vec<_> = taken.collect();
     let first = taken.first()?;
     let message = format!(
@@ -38,7 +38,7 @@ pub(super) fn hold(
          the other off and let the nodes join again, or set cloudProvider.nodeDeletion: Never",
         taken.len(),
         first.name,
-        first.provider_id,
+        first.provider_id(),
     );
     let title = "Wait until no node is of another cloud controller";
     Some(waiting(title, Some(message)))

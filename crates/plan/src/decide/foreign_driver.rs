@@ -57,7 +57,13 @@ pub(super) fn adopt(
     }
     let title = "Adopt the existing driver";
     match adoption::adopted(facts, desired, record, theirs) {
-        Err(why) => plan.steps.push(waiting(title, Some(format!("not possible: {why}")))),
+        Err(why) => {
+            if adoption::release(facts, desired, theirs).is_err() {
+                notes.findings.retain(|finding| finding.code != codes::FOREIGN_DRIVER.code);
+                notes.findings.push(not_adoptable(desired.driver, theirs, &why));
+            }
+            plan.steps.push(waiting(title, Some(format!("not possible: {why}"))));
+        }
         Ok(adopted) if adoption == Adoption::Automatic => {
             notes.findings.retain(|finding| finding.code != codes::FOREIGN_DRIVER.code);
             plan.steps.push(waiting(title, None));
@@ -65,6 +71,35 @@ pub(super) fn adopt(
         }
         Ok(adopted) => plan.steps.push(waiting(title, Some(proposal(desired, &adopted)))),
     }
+}
+
+/// A driver of a release that the catalog does not have, such as the cloud provider of the Go VDO. A command
+/// that adopts it would fail, so the fix is to replace it.
+fn not_adoptable(driver: Driver, theirs: &[(&ObjectId, &DriverWorkload)], why: &str) -> Finding {
+    let ObjectId { kind, namespace, name, .. } = theirs[0].0;
+    let step = match driver {
+        // Its state is in the nodes, which keep their addresses and labels.
+        Driver::Cpi => format!(
+            "kubectl delete {} --namespace {namespace} {name}   VDO then installs its own cloud provider; \
+             nodes keep their addresses and labels meanwhile",
+            kind.to_lowercase()
+        ),
+        Driver::Csi => format!(
+            "Only if no volume is attached: uninstall {name} from namespace {namespace} the way it was \
+             installed, and keep the Secret with its cluster-id; VDO then installs its own driver"
+        ),
+    };
+    let subjects =
+        theirs.iter().map(|(id, _)| Subject::kubernetes(&id.kind, Some(&id.namespace), &id.name));
+    codes::RELEASE_NOT_ADOPTABLE
+        .found()
+        .with("driver", driver.to_string())
+        .with("namespace", namespace)
+        .with("name", name)
+        .with("reason", why)
+        .with("step", step)
+        .about_all(subjects)
+        .build()
 }
 
 /// The maximum number of changes that a proposal lists.

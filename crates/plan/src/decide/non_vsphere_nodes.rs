@@ -36,14 +36,17 @@ pub(super) fn labels(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeLabel> {
     }
     let attached: BTreeSet<&str> = facts.attached.iter().map(|(_, node)| node.as_str()).collect();
     let sure = all_answer(facts) && facts.cluster.nodes.iter().any(is_found);
-    let labels = facts.cluster.nodes.iter().filter_map(|node| {
+    let labels = facts.cluster.nodes.iter().filter_map(|placement| {
+        let node = &placement.node;
         let out = match () {
-            () if is_revoked(node) => false,
-            () if sure && runs_elsewhere(node) && !attached.contains(node.name.as_str()) => true,
+            () if is_revoked(placement) => false,
+            () if sure && runs_elsewhere(placement) && !attached.contains(node.name.as_str()) => {
+                true
+            }
             () => return None,
         };
         let why = if out {
-            format!("its provider id is {}, and no vCenter has its VM", node.provider_id)
+            format!("its provider id is {}, and no vCenter has its VM", node.provider_id())
         } else {
             "its VM is in a vCenter after all".to_owned()
         };
@@ -56,15 +59,16 @@ fn all_answer(facts: &Facts) -> bool {
     facts.vcenters.values().all(|v| matches!(v.state, VcenterState::Verified { .. }))
 }
 
-fn is_found(node: &NodePlacement) -> bool {
-    matches!(node.vm, NodeVm::Found(_))
+fn is_found(placement: &NodePlacement) -> bool {
+    matches!(placement.vm, NodeVm::Found(_))
 }
 
-fn runs_elsewhere(node: &NodePlacement) -> bool {
-    let unlabelled = node.vsphere_label.is_none() && !node.labelled_foreign;
-    unlabelled && is_foreign_id(&node.provider_id) && node.vm == NodeVm::Missing
+fn runs_elsewhere(NodePlacement { node, vm }: &NodePlacement) -> bool {
+    let unlabelled = node.vsphere_label().is_none() && !node.is_labelled_foreign();
+    unlabelled && is_foreign_id(node.provider_id()) && *vm == NodeVm::Missing
 }
 
-fn is_revoked(node: &NodePlacement) -> bool {
-    node.excluded_by_vdo && node.vsphere_label.as_deref() == Some("false") && is_found(node)
+fn is_revoked(placement: &NodePlacement) -> bool {
+    let node = &placement.node;
+    node.excluded_by_vdo && node.vsphere_label() == Some("false") && is_found(placement)
 }

@@ -4,12 +4,9 @@ use catalog::{
     Rewrite,
     manifest::{Profile, profile},
 };
-use health::facts::Platform;
+use health::facts::{Node, Platform};
 
-use crate::{
-    facts::{Facts, NodePlacement},
-    names,
-};
+use crate::{facts::Facts, names};
 
 pub(super) fn has_topology(facts: &Facts) -> bool {
     !facts.config.spec.topology_categories().is_empty()
@@ -36,7 +33,7 @@ pub(super) fn from_facts(facts: &Facts) -> Profile {
     }
     facts.cluster.platform.kubelet_path().clone_into(&mut profile.kubelet_path);
     profile.placement = placement(facts);
-    profile.windows_nodes = facts.cluster.nodes.iter().any(|node| node.windows);
+    profile.windows_nodes = facts.cluster.nodes().any(Node::is_windows);
     profile.topology = has_topology(facts);
     profile.images.rewrite = rewrite(facts);
     if let Some(images) = &spec.images {
@@ -57,13 +54,14 @@ pub(super) fn from_facts(facts: &Facts) -> Profile {
     names::CPI_SECRET.clone_into(&mut profile.cpi.secret);
     if let Some(cloud) = &spec.cloud_provider {
         profile.cpi.keep_nodes = cloud.node_deletion == Some(api::vdo_config::NodeDeletion::Never);
+        profile.cpi.host_labels = cloud.host_labels == Some(true);
     }
     profile
 }
 
 fn placement(facts: &Facts) -> profile::Placement {
-    let nodes = &facts.cluster.nodes;
-    let control: Vec<_> = nodes.iter().filter(|node| node.control_plane.is_some()).collect();
+    let control = facts.cluster.nodes().filter(|node| node.control_plane.is_some());
+    let control: Vec<&Node> = control.collect();
     let mut labels: Vec<String> = control.iter().filter_map(|n| n.control_plane.clone()).collect();
     labels.sort();
     labels.dedup();
@@ -76,7 +74,7 @@ fn placement(facts: &Facts) -> profile::Placement {
     taints.sort();
     taints.dedup();
     let count = if control.is_empty() {
-        nodes.iter().filter(|node| !node.windows).count()
+        facts.cluster.nodes().filter(|node| !node.is_windows()).count()
     } else {
         control.len()
     };
@@ -90,7 +88,7 @@ fn is_role(key: &str) -> bool {
 
 /// Whether a taint is permanent: every control plane node has it, and no component sets it only temporarily.
 /// A temporary taint would restart the controllers each time it comes and goes.
-fn is_lasting(taint: &(String, String), control: &[&NodePlacement]) -> bool {
+fn is_lasting(taint: &(String, String), control: &[&Node]) -> bool {
     const PASSING: [&str; 7] = [
         "node.kubernetes.io/",
         "node.cloudprovider.kubernetes.io/",

@@ -9,16 +9,17 @@ use catalog::{
     version::VsphereVersion,
     why::{Notice, Reason, Standstill},
 };
+use health::facts::Node;
 use semver::Version;
 
 use super::{
     Notes,
     desired::DesiredDriver,
-    profile, rollback,
+    known_faults, profile, rollback,
     window::{self, WindowState},
 };
 use crate::{
-    facts::{Facts, VcenterState},
+    facts::{Facts, VcenterConnection, VcenterState},
     names,
     plan::{DriverPlan, Next},
     record::{Build, Record},
@@ -141,28 +142,42 @@ fn settled(facts: &Facts, record: &Record) -> Option<Build> {
     }
 }
 
-fn decision(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Decision {
+/// The cluster and the vCenters that a release of the driver has to fit. `version` is the version of a vCenter,
+/// if it counts.
+pub(super) fn environment(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    version: impl Fn(&VcenterConnection) -> Option<VsphereVersion>,
+) -> Environment {
     let vcenters = desired.vcenters.iter().filter_map(|name| {
         let vcenter = facts.vcenters.get(*name)?;
-        let VcenterState::Verified { version, api_version, build, .. } = &vcenter.state else {
-            return None;
-        };
-        let version = VsphereVersion::from_about(version, api_version, build).ok()?;
         Some(catalog::Vcenter {
             name: vcenter.spec.vc_ip.0.as_str().into(),
-            version,
-            oldest_host: None,
+            version: version(vcenter)?,
+            oldest_host: vcenter.oldest_host,
         })
     });
-    let seen = Environment {
+    Environment {
         kubernetes: facts.cluster.version,
         vcenters: vcenters.collect(),
         distribution: facts.cluster.platform.name().into(),
-        windows_nodes: facts.cluster.nodes.iter().any(|node| node.windows),
+        windows_nodes: facts.cluster.nodes().any(Node::is_windows),
         topology: profile::has_topology(facts),
         rewrite: profile::rewrite(facts),
         today: Some(facts.now.to_zoned(jiff::tz::TimeZone::UTC).date()),
+    }
+}
+
+/// The version of a verified vCenter.
+pub(super) fn verified_version(vcenter: &VcenterConnection) -> Option<VsphereVersion> {
+    let VcenterState::Verified { version, api_version, build, .. } = &vcenter.state else {
+        return None;
     };
+    VsphereVersion::from_about(version, api_version, build).ok()
+}
+
+fn decision(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Decision {
+    let seen = environment(facts, desired, verified_version);
     // The versions of two implementations cannot be compared: neither is older or newer than the other.
     let installed = settled(facts, record)
         .filter(|build| build.implementation == desired.implementation())
@@ -269,7 +284,7 @@ fn finding(
                 .with("driver", driver)
                 .with("version", pinned.to_string())
                 .with("reason", reason)
-                .with("advice", remedy)
+                .with("advice", known_faults::advice(remedy))
         }
         Standstill::PinRefused { pinned, reason } => codes::RELEASE_UNSUITABLE
             .found()

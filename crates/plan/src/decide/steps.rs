@@ -122,7 +122,9 @@ pub(super) fn is_applied(facts: &Facts, object: &Object) -> bool {
     let id = ObjectId::from_object(object);
     let digest = object.0.pointer("/metadata/annotations").and_then(|a| a[names::DIGEST].as_str());
     facts.objects.get(&id).is_some_and(|seen| {
-        let as_it_should = seen.settled || super::conflicts::is_left(facts, &id);
-        as_it_should && seen.digest.as_deref() == digest
+        let left = super::conflicts::is_left(facts, &id);
+        // Another manager that also removes the digest gets the same pauses.
+        let same = seen.digest.as_deref() == digest || (left && seen.digest.is_none());
+        (seen.settled || left) && same
     })
 }

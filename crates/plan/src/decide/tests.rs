@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use api::{VDOConfig, VsphereCloudConfigSpec};
 use catalog::{Driver, Implementation};
 use driver_config::credentials::{Credential, Format};
-use health::facts::Platform;
+use health::facts::{Node, Platform};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
@@ -213,6 +213,8 @@ impl World {
                 unreachable,
                 suspect: 0,
                 available: if broken { 0 } else { wanted - unreachable },
+                ready: if broken { 0 } else { wanted - unreachable },
+                updated: if broken { 0 } else { wanted - unreachable },
                 current: true,
                 rolled_out: true,
                 trouble: broken.then(|| "CrashLoopBackOff (driver: it crashes)".into()),
@@ -325,14 +327,11 @@ fn config(spec: &Value) -> VDOConfig {
 
 fn cluster() -> TargetCluster {
     let node = |name: &str| NodePlacement {
-        name: name.into(),
-        control_plane: None,
-        taints: Vec::new(),
-        windows: false,
-        provider_id: "vsphere://4210".into(),
-        labelled_foreign: false,
-        vsphere_label: None,
-        excluded_by_vdo: false,
+        node: Node {
+            name: name.into(),
+            provider_id: Some("vsphere://4210".into()),
+            ..Node::default()
+        },
         vm: found_by("vmware-system-vdo/vc"),
     };
     TargetCluster {
@@ -356,11 +355,13 @@ fn vcenter(address: &str, password: &str) -> VcenterConnection {
     .unwrap();
     VcenterConnection {
         spec,
+        secret: "vmware-system-vdo/vc-credentials".into(),
         state: verified(),
         credentials: Some(credential(password)),
         credentials_version: format!("stands for {}", password.len()),
         accepted: true,
         ca_bundle: None,
+        oldest_host: None,
         since: Timestamp::UNIX_EPOCH,
         privileges: None,
         refused: None,
@@ -422,6 +423,8 @@ fn theirs(
         unreachable: 0,
         suspect: 0,
         available: 1,
+        ready: 1,
+        updated: 1,
         current: true,
         rolled_out: true,
         trouble: None,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::finding::{Finding, Subject, codes};
+use health::facts::Node;
 
 use super::{desired::DesiredDriver, vcenters::is_verified};
 use crate::{
@@ -29,7 +30,7 @@ impl Doubts {
     /// Like `for_driver`, but only for nodes that a cloud controller has initialised. A cloud controller that does
     /// not find their VM treats these nodes as gone. Other nodes only wait for their VM.
     pub(super) fn for_initialized_nodes(facts: &Facts, desired: &DesiredDriver<'_>) -> Self {
-        Self::among(facts, desired, |node| node.provider_id.starts_with("vsphere://"), |_| true)
+        Self::among(facts, desired, |node| node.provider_id().starts_with("vsphere://"), |_| true)
     }
 
     /// Like `for_driver`, but without the nodes in vCenters that the spec does not name.
@@ -53,15 +54,17 @@ impl Doubts {
     fn among(
         facts: &Facts,
         desired: &DesiredDriver<'_>,
-        counts: impl Fn(&NodePlacement) -> bool,
+        counts: impl Fn(&Node) -> bool,
         matters: impl Fn(&[String]) -> bool,
     ) -> Self {
         let is_desired =
             |name: &String| local(facts, name).is_some_and(|name| desired.vcenters.contains(&name));
         let unverified = desired.vcenters.iter().find(|name| !is_verified(facts, name));
         let mut doubts = Self::default();
-        for node in facts.cluster.nodes.iter().filter(|n| !n.is_foreign() && counts(n)) {
-            match (&node.vm, unverified) {
+        let counts =
+            |placement: &&NodePlacement| !placement.node.is_foreign() && counts(&placement.node);
+        for NodePlacement { node, vm } in facts.cluster.nodes.iter().filter(counts) {
+            match (vm, unverified) {
                 (NodeVm::Found(seen_by), _) if seen_by.iter().any(is_desired) => {}
                 (NodeVm::Found(seen_by), _) if !matters(seen_by) => {}
                 (NodeVm::Unknown(why), _) => doubts.unknown.push((node.name.clone(), why.clone())),
@@ -103,8 +106,8 @@ impl Doubts {
     pub(super) fn finding(&self, facts: &Facts) -> Option<Finding> {
         let first = self.missing.first()?;
         let nodes = self.missing.iter().map(|name| Subject::kubernetes("Node", None, name));
-        let node = facts.cluster.nodes.iter().find(|node| node.name == *first);
-        let uuid = node.and_then(|node| node.provider_id.strip_prefix("vsphere://"));
+        let node = facts.cluster.nodes().find(|node| node.name == *first);
+        let uuid = node.and_then(|node| node.provider_id().strip_prefix("vsphere://"));
         let finding = codes::VM_NOT_FOUND
             .found()
             .with("node", first)
@@ -125,7 +128,7 @@ pub(super) fn left_behind<'a>(
     let stays: BTreeSet<&str> = desired.vcenters.iter().filter_map(|name| address(name)).collect();
     let configured = record.users.iter().filter_map(|user| address(user.split(' ').next()?));
     let goes: BTreeSet<&str> = configured.filter(|address| !stays.contains(address)).collect();
-    let is_left = |node: &NodePlacement| match &node.vm {
+    let is_left = |placement: &NodePlacement| match &placement.vm {
         NodeVm::Found(seen_by) => {
             let seen_by = seen_by.iter().filter_map(|name| address(local(facts, name)?));
             let seen_by: BTreeSet<&str> = seen_by.collect();
@@ -134,7 +137,7 @@ pub(super) fn left_behind<'a>(
         NodeVm::Missing | NodeVm::Unknown(_) => false,
     };
     let left = facts.cluster.nodes.iter().filter(|node| !goes.is_empty() && is_left(node));
-    let left: BTreeSet<&str> = left.map(|node| node.name.as_str()).collect();
+    let left: BTreeSet<&str> = left.map(|placement| placement.node.name.as_str()).collect();
     facts.attached.iter().filter(|(_, node)| left.contains(node.as_str())).collect()
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Finding, Severity};
 use health::{
-    facts::{Known, Network},
+    facts::{Known, NetworkPlugin},
     repair::Proposal,
 };
 use jiff::Timestamp;
@@ -35,7 +35,7 @@ pub struct Health {
     /// The time of the next check even if nothing changes.
     pub due: Option<Timestamp>,
     /// The network plugin, and the nodes without it.
-    pub network: Known<Network>,
+    pub network: Known<NetworkPlugin>,
 }
 
 /// All objects of all findings as text.

@@ -1,21 +1,23 @@
-//! The origin and the pod template of a workload, as far as adoption needs them.
+//! The origin and the pod template of a workload, as far as adoption and the checks need them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
-    api::core::v1::PodTemplateSpec,
+    api::core::v1::{PodSpec, PodTemplateSpec},
     apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
 };
 
 use crate::names;
 
-/// The origin and the pod template of a workload, as far as adoption needs them.
+/// The origin and the pod template of a workload, as far as adoption and the checks need them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkloadOrigin {
     /// The Secret or ConfigMap from which the driver reads its configuration.
     pub settings: Option<String>,
     /// The image and the arguments of each container, by container name.
     pub containers: BTreeMap<String, (String, Vec<String>)>,
+    /// The kubelet's directory, if its pods mount the plugin registration directory below it.
+    pub kubelet_path: Option<String>,
     /// Whether it runs on Windows nodes.
     pub windows: bool,
     /// The field managers that wrote its spec, without Kubernetes and VDO.
@@ -63,6 +65,7 @@ impl WorkloadOrigin {
         let annotations = metadata.annotations.as_ref();
         Self {
             settings: settings(template),
+            kubelet_path: spec.and_then(kubelet_path),
             containers: containers.collect::<BTreeMap<_, _>>(),
             windows: spec.and_then(|spec| spec.node_selector.as_ref()).is_some_and(|selector| {
                 selector.get("kubernetes.io/os").is_some_and(|system| system == "windows")
@@ -85,6 +88,16 @@ fn settings(template: Option<&PodTemplateSpec>) -> Option<String> {
     let volume = spec.volumes.iter().flatten().find(|volume| volume.name == mount.name)?;
     let secret = volume.secret.as_ref().and_then(|secret| secret.secret_name.clone());
     secret.or_else(|| volume.config_map.as_ref().map(|map| map.name.clone()))
+}
+
+/// The kubelet's directory in a pod that registers a driver there.
+fn kubelet_path(spec: &PodSpec) -> Option<String> {
+    let paths = spec.volumes.iter().flatten().filter_map(|volume| volume.host_path.as_ref());
+    let mut directories = paths.filter_map(|path| {
+        path.path.trim_end_matches('/').strip_suffix("/plugins_registry").map(str::to_owned)
+    });
+    // A Windows node has a directory of its own, which VDO does not compare.
+    directories.find(|path| path.starts_with('/'))
 }
 
 #[cfg(test)]

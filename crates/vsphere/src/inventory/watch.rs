@@ -97,12 +97,6 @@ impl Events {
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }
-
-    pub fn into_stream(self) -> impl futures::Stream<Item = Event> {
-        futures::stream::unfold(self, async |mut events| {
-            events.next().await.map(|event| (event, events))
-        })
-    }
 }
 
 impl Inventory {

@@ -19,21 +19,21 @@ catalogue! {
     CREDENTIALS_MISSING = "VDO-1003" {
         title: "The Secret with the vCenter credentials does not exist",
         severity: Blocker,
-        seen: "{config} names the Secret {secret}, which does not exist in namespace kube-system",
+        seen: "{config} names the Secret {secret}, which does not exist in namespace {namespace}",
         why: "Without user name and password, neither VDO nor the drivers can log in to that vCenter.",
-        remedy: ["kubectl create secret generic {secret} --namespace kube-system --type kubernetes.io/basic-auth --from-literal username=USER@DOMAIN --from-literal password=PASSWORD"],
+        remedy: ["kubectl create secret generic {secret} --namespace {namespace} --type kubernetes.io/basic-auth --from-literal username=USER@DOMAIN --from-literal password=PASSWORD", "If the Secret is in namespace kube-system: vdoctl deploy   lets VDO read it there"],
     }
     CREDENTIALS_UNUSABLE = "VDO-1004" {
         title: "The Secret with the vCenter credentials cannot be used",
         severity: Blocker,
-        seen: "Secret kube-system/{secret}: {reason}",
+        seen: "Secret {namespace}/{secret}: {reason}",
         why: "Without user name and password, neither VDO nor the drivers can log in to that vCenter.",
-        remedy: ["kubectl edit secret --namespace kube-system {secret}   and correct the value named above"],
+        remedy: ["kubectl edit secret --namespace {namespace} {secret}   and correct the value named above"],
     }
     CREDENTIALS_TRIMMED = "VDO-1005" {
         title: "VDO ignores a line break at the end of the credentials",
         severity: Info,
-        seen: "Secret kube-system/{secret}: the value of {key} ends with a line break",
+        seen: "Secret {namespace}/{secret}: the value of {key} ends with a line break",
         why: "`echo` without -n usually leaves it there. VDO and the cloud provider ignore it; another program may not.",
         remedy: ["Create the Secret again without the line break: use printf instead of echo"],
     }

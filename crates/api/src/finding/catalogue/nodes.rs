@@ -241,8 +241,8 @@ catalogue! {
     }
     MULTIPATH = "VDO-1224" {
         title: "multipathd claims VMware disks on a node",
-        severity: Error,
-        seen: "{node}: multipathd has claimed disks of the vendor VMware",
+        severity: Warning,
+        seen: "{node}: according to an Event in namespace {namespace}, multipathd has claimed disks of the vendor VMware",
         why: "The disk then appears as /dev/dm-*. Mounting fails because the disk is busy; expanding a volume fails with: no such file or directory.",
         remedy: [
             "On {node}, in /etc/multipath.conf: blacklist, device, vendor \"VMware\", product \"Virtual disk\"",

@@ -144,4 +144,14 @@ catalogue! {
             "To run the other one, first delete the pods that use its volumes, and uninstall it with storageProvider.mode: Removed",
         ],
     }
+    RELEASE_NOT_ADOPTABLE = "VDO-1922" {
+        title: "VDO cannot adopt the installed driver: its release is unknown",
+        severity: Blocker,
+        seen: "{driver} runs in namespace {namespace} as {name}; {reason}",
+        why: "VDO adopts only releases from the catalog, because it must know which objects and settings they have. VDO leaves the driver unchanged.",
+        remedy: [
+            "{step}",
+            "Or keep it and let VDO only observe it: set mode: Observe for this driver",
+        ],
+    }
 }

@@ -76,8 +76,8 @@ catalogue! {
         title: "This driver release has a known bug in this environment",
         severity: Blocker,
         seen: "{driver} {version}: {reason}",
-        why: "Other clusters with this combination have hit the bug, so VDO does not install the release.",
-        remedy: ["{advice}"],
+        why: "Other clusters with this combination have hit the bug. VDO does not install such a release, and does not downgrade a running driver by itself.",
+        remedy: ["{advice}", "vdoctl plan --all   shows the releases that fit this cluster"],
     }
     VERSION_UNKNOWN = "VDO-1114" {
         title: "The requested release is not in the catalog",

@@ -2,7 +2,7 @@
 
 use crate::{
     checks::prelude::*,
-    facts::{Driver, Pod, Workload},
+    facts::{InstalledDriver, Pod, Workload},
 };
 
 pub(super) const CHECK: Check = Check {
@@ -27,13 +27,13 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
 
 fn step(
     view: &FactsView<'_>,
-    driver: &Driver,
+    driver: &InstalledDriver,
     workload: &Workload,
     pod: &Pod,
     message: &str,
 ) -> String {
     let namespace = &driver.namespace;
-    let control_plane = view.nodes().filter(|node| node.control_plane).count();
+    let control_plane = view.nodes().filter(|node| node.control_plane.is_some()).count();
     if message.contains("anti-affinity") && control_plane > 0 {
         return format!(
             "There are {control_plane} control plane nodes: kubectl scale deployment --namespace \

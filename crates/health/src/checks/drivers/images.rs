@@ -2,7 +2,7 @@
 
 use crate::{
     checks::prelude::*,
-    facts::{Container, Driver, Workload},
+    facts::{Container, InstalledDriver, Workload},
     messages,
 };
 
@@ -45,7 +45,7 @@ fn not_pulled(container: &Container) -> Option<&str> {
     pulling.contains(&waiting.reason.as_str()).then_some(&waiting.message)
 }
 
-fn moved(driver: &Driver, workload: &Workload, container: &Container) -> Hit {
+fn moved(driver: &InstalledDriver, workload: &Workload, container: &Container) -> Hit {
     let kind = workload.kind.to_ascii_lowercase();
     let name = format!("{kind}/{}", workload.name);
     let subject = Subject::kubernetes(&workload.kind, Some(&driver.namespace), &workload.name);

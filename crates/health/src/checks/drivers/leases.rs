@@ -2,7 +2,7 @@
 
 use crate::{
     checks::prelude::*,
-    facts::{Driver, Lease},
+    facts::{InstalledDriver, Lease},
 };
 
 pub(super) const CHECK: Check = Check {
@@ -58,7 +58,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
 
 /// Whether the lease belongs to this driver. The cloud provider keeps its lease in `kube-system`, wherever
 /// it runs.
-fn holds(driver: &Driver, lease: &Lease) -> bool {
+fn holds(driver: &InstalledDriver, lease: &Lease) -> bool {
     let same_namespace = lease.namespace == driver.namespace;
     driver.name == lease.driver
         && (same_namespace || driver.name == "CPI" && lease.namespace == "kube-system")

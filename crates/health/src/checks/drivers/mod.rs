@@ -21,7 +21,7 @@ use api::finding::{Definition, Subject};
 use super::prelude::cluster_subject;
 use crate::{
     check::{Check, Hit, Sink},
-    facts::{Driver, Pod},
+    facts::{InstalledDriver, Pod},
     view::FactsView,
 };
 
@@ -43,7 +43,7 @@ pub(super) const CHECKS: &[&Check] = &[
     &rollout::CHECK,
 ];
 
-fn hit(definition: &'static Definition, driver: &Driver, pod: &Pod) -> Hit {
+fn hit(definition: &'static Definition, driver: &InstalledDriver, pod: &Pod) -> Hit {
     Hit::new(definition, Subject::kubernetes("Pod", Some(&driver.namespace), &pod.name))
         .with("pod", &pod.name)
         .with("namespace", &driver.namespace)

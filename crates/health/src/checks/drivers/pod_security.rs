@@ -2,7 +2,7 @@
 
 use crate::{
     checks::prelude::*,
-    facts::{Driver, Platform, Workload},
+    facts::{InstalledDriver, Platform, Workload},
 };
 
 pub(super) const CHECK: Check = Check {
@@ -42,7 +42,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
 }
 
 /// The fix depends on why the cluster rejects the pod: security, quota, webhook or missing service account.
-fn step(platform: Platform, driver: &Driver, workload: &Workload) -> String {
+fn step(platform: Platform, driver: &InstalledDriver, workload: &Workload) -> String {
     let namespace = &driver.namespace;
     let words = workload.refused.as_deref().unwrap_or("violates PodSecurity");
     if words.contains("exceeded quota") {

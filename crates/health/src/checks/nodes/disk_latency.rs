@@ -13,7 +13,7 @@ const LIMIT: u32 = 100;
 
 fn check(_: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink) {
     let Some(latency) = found.vm.disk_latency_ms else { return };
-    if node.control_plane && latency > LIMIT {
+    if node.control_plane.is_some() && latency > LIMIT {
         sink.raise(Hit::for_vm(codes::DISK_SLOW, node, found).with("latency", latency));
     }
 }

@@ -34,10 +34,11 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
         if handles.is_empty() {
             continue;
         }
-        let names = handles.iter().filter_map(|handle| volumes.get(handle));
-        let names: Vec<&str> = names.map(|volume| volume.name.as_str()).collect();
+        let attached = || handles.iter().filter_map(|handle| volumes.get(handle));
+        let names: Vec<&str> = attached().map(|volume| volume.name.as_str()).collect();
         let mut waiting = contested.into_iter().flat_map(|all| {
-            names.iter().filter_map(|name| Some((*name, all.get(*name)?.as_str())))
+            let waits = |volume: &Volume| all.get(&volume.name).filter(|pod| can_use(pod, volume));
+            attached().filter_map(move |volume| Some((volume.name.as_str(), waits(volume)?)))
         });
         // Without a waiting pod, nobody may need the volumes at present.
         let (severity, waits) = match waiting.next() {
@@ -66,6 +67,14 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
     }
 }
 
+/// Whether a pod can use a volume: their namespaces are the same. A tenant can write an Event about his own pods that
+/// names the volume of another tenant.
+fn can_use(pod: &str, volume: &Volume) -> bool {
+    let namespace = |name: &str| name.split_once('/').map(|(namespace, _)| namespace.to_owned());
+    let claim = volume.claim.as_deref().and_then(namespace);
+    claim.is_some() && claim == namespace(pod)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -89,9 +98,14 @@ mod tests {
         assert_eq!(severities(&facts), [Severity::Warning]);
         let held = facts.storage.volumes.get().unwrap().values();
         let held = held.clone().find(|volume| volume.node.as_deref() == Some("worker-1"));
-        let (held, pod) = (held.unwrap().name.clone(), "shop/web-1".to_owned());
+        let held = held.unwrap();
+        let namespace = held.claim.as_deref().unwrap().split_once('/').unwrap().0;
+        let (held, pod) = (held.name.clone(), format!("{namespace}/web-1"));
         facts.storage.contested = BTreeMap::from([("elsewhere".to_owned(), pod.clone())]).into();
         assert_eq!(severities(&facts), [Severity::Warning], "another volume");
+        let tenant = "tenant/web-1".to_owned();
+        facts.storage.contested = BTreeMap::from([(held.clone(), tenant)]).into();
+        assert_eq!(severities(&facts), [Severity::Warning], "a pod of another namespace");
         facts.storage.contested = BTreeMap::from([(held, pod)]).into();
         assert_eq!(severities(&facts), [Severity::Error]);
     }
@@ -126,7 +140,7 @@ mod tests {
     fn the_out_of_service_taint_fixes_it() {
         let mut facts = healthy();
         power_cut(&mut facts);
-        facts.node("worker-1").taints = vec![Node::OUT_OF_SERVICE.into()];
+        facts.node("worker-1").taints = vec![(Node::OUT_OF_SERVICE.into(), "NoSchedule".into())];
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 }

@@ -27,7 +27,7 @@ fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
             return;
         }
     };
-    if node.has_taint(Node::UNINITIALIZED) {
+    if !node.is_initialized() {
         let ready = driver.is_some_and(|d| d.workloads.iter().any(|w| w.ready > 0));
         let state = match (driver, ready) {
             (None, _) => "no cloud provider is installed",
@@ -60,7 +60,10 @@ mod tests {
         shows(
             &CHECK,
             &["VDO-1216"],
-            |facts| facts.node("worker-1").taints = vec![Node::UNINITIALIZED.into()],
+            |facts| {
+                facts.node("worker-1").taints =
+                    vec![(Node::UNINITIALIZED.into(), "NoSchedule".into())];
+            },
             |facts| facts.cluster.drivers.cloud = Known::unknown("VDO cannot read DaemonSets"),
         );
     }
@@ -68,7 +71,7 @@ mod tests {
     #[test]
     fn the_commands_name_the_workload_that_runs() {
         let mut facts = healthy();
-        facts.node("worker-1").taints = vec![Node::UNINITIALIZED.into()];
+        facts.node("worker-1").taints = vec![(Node::UNINITIALIZED.into(), "NoSchedule".into())];
         let driver = facts.cloud_driver();
         driver.namespace = "cpi".into();
         driver.workloads[0].kind = "Deployment".into();
@@ -91,7 +94,7 @@ mod tests {
         let mut facts = healthy();
         let now = facts.now;
         facts.node("worker-1").created = now;
-        facts.node("worker-1").taints = vec![Node::UNINITIALIZED.into()];
+        facts.node("worker-1").taints = vec![(Node::UNINITIALIZED.into(), "NoSchedule".into())];
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 }

@@ -13,8 +13,11 @@ fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink
     let question = format_args!("how many volumes {} accepts", node.name);
     let Some(entry) = sink.need(&node.csi, || node_subject(node), question) else { return };
     let Some(limit) = entry.as_ref().and_then(|entry| entry.limit) else { return };
-    if let Some(wanted) = storage.volumes_per_node.filter(|wanted| *wanted > limit) {
-        let namespace = view.storage_driver().map_or("vmware-system-csi", |d| d.namespace.as_str());
+    let driver = view.storage_driver();
+    // VDO's own driver reports how many disks the VM has room for, which no switch changes.
+    let is_switched = driver.is_none_or(|driver| driver.upstream);
+    if let Some(wanted) = storage.volumes_per_node.filter(|wanted| is_switched && *wanted > limit) {
+        let namespace = driver.map_or("vmware-system-csi", |driver| driver.namespace.as_str());
         let hit = Hit::for_node(codes::VOLUME_LIMIT_LOWER, node).with("actual", limit);
         sink.raise(
             hit.shared("wanted", wanted)
@@ -41,6 +44,15 @@ mod tests {
             |facts| facts.wanted.storage.as_mut().unwrap().volumes_per_node = Some(255),
             |facts| facts.node("worker-1").csi = Known::unknown("VDO cannot read CSINodes"),
         );
+    }
+
+    #[test]
+    fn the_own_driver_reports_the_room_of_the_vm() {
+        let mut facts = healthy();
+        facts.wanted.storage.as_mut().unwrap().volumes_per_node = Some(255);
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1226"]);
+        facts.storage_driver().upstream = false;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 
     #[test]

@@ -47,9 +47,9 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{facts::Snapshots, sample::handle};
+    use crate::{facts::VolumeSnapshots, sample::handle};
 
-    fn with(snapshots: Snapshots, only_in_cns: u32, grows: bool) -> Vec<&'static str> {
+    fn with(snapshots: VolumeSnapshots, only_in_cns: u32, grows: bool) -> Vec<&'static str> {
         let mut facts = healthy();
         facts.storage.snapshots.get_mut().unwrap().insert(handle(1), snapshots);
         if only_in_cns > 0 {
@@ -63,20 +63,20 @@ mod tests {
 
     #[test]
     fn the_snapshot_limit_is_reported_when_another_is_requested() {
-        let full = Snapshots { made: 3, another_asked: true };
+        let full = VolumeSnapshots { made: 3, another_asked: true };
         assert_eq!(with(full, 0, false), ["VDO-1521"]);
-        assert_eq!(with(Snapshots { another_asked: false, ..full }, 0, false), [""; 0]);
+        assert_eq!(with(VolumeSnapshots { another_asked: false, ..full }, 0, false), [""; 0]);
     }
 
     #[test]
     fn snapshots_in_the_way_of_growth_are_reported() {
-        assert_eq!(with(Snapshots { made: 1, another_asked: false }, 0, true), ["VDO-1522"]);
-        assert_eq!(with(Snapshots::default(), 0, true), [""; 0]);
+        assert_eq!(with(VolumeSnapshots { made: 1, another_asked: false }, 0, true), ["VDO-1522"]);
+        assert_eq!(with(VolumeSnapshots::default(), 0, true), [""; 0]);
     }
 
     #[test]
     fn snapshots_only_vcenter_knows_are_reported() {
-        assert_eq!(with(Snapshots::default(), 2, false), ["VDO-1523"]);
+        assert_eq!(with(VolumeSnapshots::default(), 2, false), ["VDO-1523"]);
     }
 
     #[test]

@@ -15,8 +15,10 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &FactsView<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
-        let secret = vcenter.secret.rsplit('/').next().unwrap_or_default();
-        let hit = |definition| super::hit(definition, vcenter).with("secret", secret);
+        let (namespace, secret) = vcenter.secret.split_once('/').unwrap_or(("", &vcenter.secret));
+        let hit = |definition| {
+            super::hit(definition, vcenter).with("secret", secret).with("namespace", namespace)
+        };
         let question = format!("whether the Secret of {} has credentials", vcenter.name);
         match sink.need_from_vcenter(&vcenter.credentials, vcenter, &question) {
             None | Some(CredentialState::Usable) => {}

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use health::{
     facts::{
-        Attachment, Claim, Container, CsiEntry, Driver, EntityKind, Facts, Host, Known, Login, Nic,
-        Node, Orphans, Pod, Service, ServiceState, Version, Vm, Waiting,
+        Attachment, Claim, Container, CsiEntry, EntityKind, Facts, Host, InstalledDriver, Known,
+        Login, Nic, Node, Orphans, Pod, Service, ServiceState, Version, Vm, Waiting,
     },
     sample::handle,
 };
@@ -58,7 +58,7 @@ pub(crate) fn rows() -> &'static [Row] {
     &ROWS
 }
 
-fn pending(driver: &mut Driver, message: &str) {
+fn pending(driver: &mut InstalledDriver, message: &str) {
     let pod = Pod {
         name: "vsphere-csi-controller-waiting".into(),
         unschedulable: Some(message.to_owned()),
@@ -67,7 +67,7 @@ fn pending(driver: &mut Driver, message: &str) {
     driver.workloads[0].pods.push(pod);
 }
 
-fn crashing(driver: &mut Driver, workload: usize, name: &str, line: &str) {
+fn crashing(driver: &mut InstalledDriver, workload: usize, name: &str, line: &str) {
     let container = Container {
         name: "main".into(),
         waiting: Some(Waiting { reason: "CrashLoopBackOff".into(), message: String::new() }),
@@ -127,5 +127,5 @@ fn let_go(facts: &mut Facts, handle: &str) {
 fn uninitialised(facts: &mut Facts, name: &str) {
     let node = facts.node(name);
     node.provider_id = None;
-    node.taints = vec![Node::UNINITIALIZED.into()];
+    node.taints = vec![(Node::UNINITIALIZED.into(), "NoSchedule".into())];
 }

@@ -147,7 +147,7 @@ pub(super) const ROWS: &[Row] = &[
         &["VDO-1521"],
         &[],
         |facts| {
-            let three = health::facts::Snapshots { made: 3, another_asked: true };
+            let three = health::facts::VolumeSnapshots { made: 3, another_asked: true };
             facts.storage.snapshots.get_mut().unwrap().insert(handle(15), three);
         },
     ),
@@ -347,9 +347,10 @@ pub(super) const ROWS: &[Row] = &[
         &[],
         |facts| {
             let message = "MountVolume.MountDevice failed: /dev/dm-3: no such file or directory";
-            let event =
-                health::facts::Event { reason: "FailedMount".into(), message: message.into() };
-            facts.node("worker-11").mount_failures = vec![event].into();
+            // The namespace of the volumes on that node.
+            let failure =
+                health::facts::MountFailure { namespace: "shop".into(), message: message.into() };
+            facts.node("worker-7").mount_failures = vec![failure].into();
         },
     ),
     row("43", "VMDKs pile up", "disks no volume refers to", &["VDO-1524"], &[], |facts| {

@@ -17,13 +17,13 @@ mod webhooks;
 
 use std::collections::BTreeMap;
 
-use health::facts::{AccessReview, Event, Known, OpenShift, Webhook};
+use health::facts::{AccessReview, Known, MountFailure, OpenShift, Webhook};
 
 use crate::audit::Domain;
 
 pub(crate) use self::{
     network::is_plugin,
-    watched::{Place, Watched, selector},
+    watched::{Place, Watched},
 };
 pub(crate) use self::{
     network::{Plugin, network},
@@ -49,8 +49,10 @@ pub(crate) struct RelatedObjects {
     pub(crate) features: Items<BTreeMap<String, String>>,
     /// The cluster ids that the storage driver generated.
     pub(crate) cluster_ids: Items<String>,
-    /// Secrets in the allowed namespaces.
+    /// Secrets in the allowed namespaces, except `kube-system`.
     pub(crate) secrets: Items<()>,
+    /// The Secrets in `kube-system` that VDO watches by name, and whether each exists.
+    pub(crate) kube_system_secrets: BTreeMap<String, Known<bool>>,
     /// Namespaces that enforce a pod security level.
     pub(crate) pod_security: Items<String>,
     /// The drivers' webhooks.
@@ -61,8 +63,8 @@ pub(crate) struct RelatedObjects {
     pub(crate) answering: Items<Answering>,
     /// Errors of the storage driver about the topology of nodes.
     pub(crate) topologies: Items<String>,
-    /// Disks that could not be mounted: the name of the node, and the event with the reason.
-    pub(crate) mounts: Items<(String, Event)>,
+    /// Disks that could not be mounted: the name of the node, and the reason.
+    pub(crate) mounts: Items<(String, MountFailure)>,
     /// Volumes that pods wait for because another node holds them: the volume, and the pod.
     pub(crate) contests: Items<(String, String)>,
     /// OpenShift's own view of vSphere.

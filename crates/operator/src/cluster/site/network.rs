@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, collections::BTreeSet};
 
-use health::facts::Network;
+use health::facts::NetworkPlugin;
 use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::ResourceExt;
@@ -67,7 +67,7 @@ pub(crate) fn network<P: Borrow<Pod>>(
     pods: &[P],
     silent: impl Iterator<Item = (String, Timestamp)>,
     now: Timestamp,
-) -> Network {
+) -> NetworkPlugin {
     let is_old = |since: Timestamp| now.as_second() - since.as_second() >= TIMEOUT;
     let mut missing: BTreeSet<String> =
         silent.filter(|(_, since)| is_old(*since)).map(|(node, _)| node).collect();
@@ -82,8 +82,8 @@ pub(crate) fn network<P: Borrow<Pod>>(
         });
         missing.extend(broken.filter_map(crate::cluster::workloads::node_of));
     }
-    let plugin = plugins.first().map_or(Network::UNRECOGNIZED, |plugin| plugin.name);
-    Network { plugin: plugin.to_owned(), missing_on: missing.into_iter().collect() }
+    let plugin = plugins.first().map_or(NetworkPlugin::UNRECOGNIZED, |plugin| plugin.name);
+    NetworkPlugin { plugin: plugin.to_owned(), missing_on: missing.into_iter().collect() }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use health::facts::Snapshots;
+use health::facts::VolumeSnapshots;
 use kube::api::DynamicObject;
 use plan::names;
 
@@ -32,8 +32,8 @@ pub(crate) fn content(object: &DynamicObject) -> Option<Content> {
 }
 
 /// Counts snapshots by volume.
-pub(crate) fn tally(contents: &BTreeMap<String, Content>) -> BTreeMap<String, Snapshots> {
-    let mut all: BTreeMap<String, Snapshots> = BTreeMap::new();
+pub(crate) fn tally(contents: &BTreeMap<String, Content>) -> BTreeMap<String, VolumeSnapshots> {
+    let mut all: BTreeMap<String, VolumeSnapshots> = BTreeMap::new();
     for content in contents.values() {
         let entry = all.entry(content.volume.clone()).or_default();
         entry.made += u32::from(content.made);
@@ -69,7 +69,7 @@ mod tests {
         let tally = tally(&kept);
         assert_eq!(
             tally,
-            BTreeMap::from([("v-1".into(), Snapshots { made: 2, another_asked: true })])
+            BTreeMap::from([("v-1".into(), VolumeSnapshots { made: 2, another_asked: true })])
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use health::facts::Event;
+use health::facts::MountFailure;
 use k8s_openapi::{
     api::{
         admissionregistration::v1::ValidatingWebhookConfiguration,
@@ -133,12 +133,12 @@ pub(crate) fn topologies(client: &Client) -> WatchSource<DynamicObject, String> 
 }
 
 /// The mount failures that name a disk held by multipathd.
-pub(crate) fn mounts(client: &Client) -> WatchSource<KubeEvent, (String, Event)> {
+pub(crate) fn mounts(client: &Client) -> WatchSource<KubeEvent, (String, MountFailure)> {
     let keep = |event: &KubeEvent| {
         let message = event.message.as_deref().filter(|text| text.contains("/dev/dm-"))?;
         let node = event.source.as_ref()?.host.clone()?;
-        let reason = event.reason.clone().unwrap_or_default();
-        Some((node, Event { reason, message: short(message) }))
+        let namespace = event.namespace().unwrap_or_default();
+        Some((node, MountFailure { namespace, message: short(message) }))
     };
     let config = Config::default().fields("type=Warning,reason=FailedMount");
     WatchSource::new(Api::all(client.clone()), config, keep)

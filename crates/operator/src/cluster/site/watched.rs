@@ -4,18 +4,19 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
     sync::{Arc, PoisonError, RwLock},
+    time::Duration,
 };
 
-use health::facts::{AccessReview, Event, Known, Lease};
+use health::facts::{AccessReview, Known, Lease, MountFailure};
 use k8s_openapi::{
     api::{
         coordination::v1::Lease as KubeLease,
-        core::v1::{Event as KubeEvent, Pod},
+        core::v1::{Event as KubeEvent, Pod, Secret},
     },
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
-use kube::{Api, Client, Resource, runtime::watcher::Config};
-use plan::names;
+use kube::{Api, Client, Resource, core::PartialObjectMeta, runtime::watcher::Config};
+use plan::{names, written_names};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::watch,
@@ -29,11 +30,14 @@ use super::{
     webhooks::Answering,
 };
 use crate::cluster::{
-    cache::{Cache, Filler, WatchSource},
+    cache::{Cache, Filler, WatchSource, slim},
     crash_logs::CrashLogs,
     events::{self, Warning},
     workloads,
 };
+
+/// How long a round waits for the first view of a Secret.
+const FIRST_VIEW: Duration = Duration::from_secs(5);
 
 /// The caches of the site.
 pub(crate) struct Watched {
@@ -47,11 +51,13 @@ pub(crate) struct Watched {
     certificates: Vec<Cache<Served>>,
     answering: Cache<Answering>,
     topologies: Cache<String>,
-    mounts: Cache<(String, Event)>,
+    mounts: Cache<(String, MountFailure)>,
     contests: Cache<(String, String)>,
     infrastructure: Cache<Infrastructure>,
     cloud_config: Cache<Result<CloudConfig, String>>,
     leases: Vec<Cache<Lease>>,
+    /// The Secrets in `kube-system` that VDO reads, each by name.
+    kube_system: Follower<ObjectMeta>,
     /// Snapshots of volumes.
     pub(crate) contents: Cache<Content>,
     /// Pods that are not ready, of drivers not managed by VDO and of an incomplete network plugin.
@@ -69,8 +75,17 @@ impl Watched {
         let definition = |fill: &mut Fill<'_>, name| fill.one(sources::definition(client, name));
         let defined = sources::DEFINITIONS.map(|name| definition(&mut fill, name));
         let [zones, snapshots, platform] = defined.clone();
+        let listed = crate::allowed_namespaces::all().filter(|name| *name != names::KUBE_SYSTEM);
         let secrets = |namespace| fill.one(sources::secrets(client, namespace));
-        let secrets: Vec<_> = crate::allowed_namespaces::all().map(secrets).collect();
+        let secrets: Vec<_> = listed.map(secrets).collect();
+        let (kube_system, filler) = Follower::new(client, changed, named_secret);
+        kube_system.follow(
+            written_names::settings_and_secrets("Secret")
+                .iter()
+                .map(|name| Place::secret(name))
+                .collect(),
+        );
+        fill.fillers.push(filler);
         let certificates = |namespace| fill.one(sources::certificates(client, namespace));
         let certificates: Vec<_> = crate::allowed_namespaces::all().map(certificates).collect();
         let leases = events::LEASES.map(|(name, _)| fill.one(lease(client, name)));
@@ -97,6 +112,7 @@ impl Watched {
             contents: fill.while_defined(sources::contents(client), snapshots),
             definitions: defined.into(),
             leases: leases.into(),
+            kube_system,
             pods,
             warnings,
             crash_logs,
@@ -112,6 +128,7 @@ impl Watched {
             features: self.features.read(Clone::clone),
             cluster_ids: self.cluster_ids.read(Clone::clone),
             secrets: together(&self.secrets),
+            kube_system_secrets: self.kube_system_secrets(),
             pod_security: self.pod_security.read(Clone::clone),
             hooks: self.hooks.read(Clone::clone),
             certificates: together(&self.certificates),
@@ -141,9 +158,46 @@ impl Watched {
             && self.infrastructure.is_tried()
             && self.cloud_config.is_tried()
             && self.contents.is_tried()
+            && self.kube_system.is_tried()
             && self.pods.is_tried()
             && self.warnings.is_tried()
             && self.crash_logs.is_read()
+    }
+
+    /// Watches these Secrets in `kube-system`, in addition to those that VDO writes, and waits for their first
+    /// view. `news` must receive every change.
+    pub(crate) async fn follow_secrets(
+        &self,
+        more: &BTreeSet<String>,
+        mut news: watch::Receiver<()>,
+    ) {
+        let usual = written_names::settings_and_secrets("Secret");
+        let names = usual.iter().chain(more);
+        self.kube_system.follow(names.map(|name| Place::secret(name)).collect());
+        let listed =
+            async { while !self.kube_system.is_tried() && news.changed().await.is_ok() {} };
+        // The next round sees a view that comes later.
+        let _ = tokio::time::timeout(FIRST_VIEW, listed).await;
+    }
+
+    /// The metadata of a Secret in `kube-system`; none if it does not exist.
+    pub(crate) fn secret(&self, name: &str) -> Known<Option<ObjectMeta>> {
+        match self.kube_system.items(&Place::secret(name)) {
+            Known::Known(items) => Known::Known(items.into_iter().next()),
+            Known::Unknown { reason } => Known::Unknown { reason },
+        }
+    }
+
+    /// All Secrets in `kube-system` that VDO sees.
+    pub(crate) fn seen_secrets(&self) -> Vec<ObjectMeta> {
+        self.kube_system.seen()
+    }
+
+    /// The names of the watched Secrets in `kube-system`, and whether each exists.
+    fn kube_system_secrets(&self) -> BTreeMap<String, Known<bool>> {
+        let places = self.kube_system.wanted.borrow();
+        let there = |place: &Place| super::map(&self.secret(&place.name), Option::is_some);
+        places.iter().map(|place| (place.name.clone(), there(place))).collect()
     }
 
     /// Numbers that change whenever the node facts from these caches change.
@@ -208,12 +262,22 @@ fn lease(client: &Client, name: &str) -> WatchSource<KubeLease, Lease> {
     source.differing(events::has_new_holder)
 }
 
-/// A namespace and labels to watch.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The objects to watch in a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) namespace: String,
     /// A label selector as the API server accepts it; empty for all objects.
     pub(crate) labels: String,
+    /// The name of the only object; empty for all objects.
+    pub(crate) name: String,
+}
+
+impl Place {
+    /// The Secret with this name in `kube-system`.
+    fn secret(name: &str) -> Self {
+        let namespace = names::KUBE_SYSTEM.to_owned();
+        Self { namespace, name: name.to_owned(), ..Self::default() }
+    }
 }
 
 /// The label selector of a workload's pods.
@@ -237,6 +301,20 @@ fn warnings(client: &Client, place: &Place) -> WatchSource<KubeEvent, Warning> {
         let ours =
             !warning.object.starts_with(names::KUBE_SYSTEM) || warning.object.contains("vsphere");
         (ours && workload.contains(&warning.kind.as_str())).then_some(warning)
+    };
+    WatchSource::new(Api::namespaced(client.clone(), &place.namespace), config, keep)
+}
+
+/// The metadata of a Secret. VDO has permission to read it by name only.
+fn named_secret(
+    client: &Client,
+    place: &Place,
+) -> WatchSource<PartialObjectMeta<Secret>, ObjectMeta> {
+    let config = Config::default().fields(&format!("metadata.name={}", place.name));
+    let keep = |secret: &PartialObjectMeta<Secret>| {
+        let mut metadata = secret.metadata.clone();
+        slim(&mut metadata);
+        Some(metadata)
     };
     WatchSource::new(Api::namespaced(client.clone(), &place.namespace), config, keep)
 }
@@ -304,6 +382,15 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Follower<T> {
             *before = places;
             news
         });
+    }
+
+    /// The items of one place, or the reason why there is no view of it.
+    fn items(&self, place: &Place) -> Known<Vec<T>> {
+        let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
+        match caches.get(place) {
+            Some(cache) => cache.read(|items| items.values().cloned().collect()),
+            None => Known::unknown("VDO does not watch it"),
+        }
     }
 
     /// Whether the watch of every place has a view or a reason why it has none.

@@ -1,14 +1,15 @@
 //! The drivers' admission webhooks: the authorities that the API server trusts, the certificates that the
 //! webhooks serve, and the pods that answer.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use health::facts::{Certificate, Known, Webhook};
 use jiff::Timestamp;
 use k8s_openapi::{
-    ByteString, NamespaceResourceScope,
+    ByteString,
     api::{
-        admissionregistration::v1::ValidatingWebhookConfiguration, discovery::v1::EndpointSlice,
+        admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret,
+        discovery::v1::EndpointSlice,
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
@@ -46,7 +47,8 @@ pub(crate) struct Answering {
 }
 
 /// The certificate of a Secret. Deserialization skips the private key.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = Secret)]
 pub(crate) struct CertificateSecret {
     metadata: ObjectMeta,
     #[serde(default)]
@@ -57,35 +59,6 @@ pub(crate) struct CertificateSecret {
 struct Public {
     #[serde(rename = "tls.crt")]
     certificate: Option<ByteString>,
-}
-
-impl Resource for CertificateSecret {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Secret".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "secrets".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
 }
 
 fn moment(time: Option<&Time>) -> Timestamp {

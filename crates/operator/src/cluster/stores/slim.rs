@@ -2,23 +2,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use k8s_openapi::{
-    api::apps::v1::{DaemonSet, Deployment},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::{Resource, ResourceExt};
 use plan::names;
 use serde::Serialize;
 
-use crate::cluster::{drivers::is_relevant, site::is_plugin};
-
-/// Drops the metadata that no fact needs.
-pub(super) fn slim(metadata: &mut ObjectMeta) {
-    metadata.managed_fields = None;
-    if let Some(annotations) = &mut metadata.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-}
+use crate::cluster::{cache::slim, drivers::is_relevant, site::is_plugin};
 
 pub(super) fn plain<K: Resource>(object: &mut K) {
     slim(object.meta_mut());

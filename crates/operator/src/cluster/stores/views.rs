@@ -73,7 +73,7 @@ impl Stores {
         }
     }
 
-    /// Known if the Secrets in `kube-system` are.
+    /// Known if the Secrets in the operator's namespace are.
     pub(crate) fn secrets_view(&self) -> Known<()> {
         self.view(&self.secrets)
     }

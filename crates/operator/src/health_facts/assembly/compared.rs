@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use health::facts::{CnsVolume, Known, Orphans, Snapshots, Storage, Volume};
+use health::facts::{CnsVolume, Known, Orphans, Storage, Volume, VolumeSnapshots};
 use jiff::Timestamp;
 
 use crate::{
@@ -103,11 +103,11 @@ impl OnlyInCns {
     fn compare(
         audit: &Audit,
         handles: &Known<Handles>,
-        snapshots: &Known<BTreeMap<String, Snapshots>>,
+        snapshots: &Known<BTreeMap<String, VolumeSnapshots>>,
     ) -> Self {
         let Known::Known(handles) = handles else { return Self::default() };
         let orphans = audit.disks.keys().filter(|id| !handles.contains(id)).cloned().collect();
-        let only = |counts: &BTreeMap<String, u32>, made: &BTreeMap<String, Snapshots>| {
+        let only = |counts: &BTreeMap<String, u32>, made: &BTreeMap<String, VolumeSnapshots>| {
             let more = counts.iter().filter(|(id, _)| handles.contains(id)).map(|(id, count)| {
                 let made = made.get(id).map_or(0, |snapshots| snapshots.made);
                 (id.clone(), count.saturating_sub(made))

@@ -7,7 +7,8 @@ use std::{
 
 use catalog::Driver as Which;
 use health::facts::{
-    Claim, Cluster, ClusterIds, CredentialState, Drivers, Facts, Known, Network, Node, Vcenter,
+    Claim, Cluster, ClusterIds, CredentialState, Drivers, Facts, Known, NetworkPlugin, Platform,
+    Vcenter, Version, Wanted,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -15,17 +16,15 @@ use plan::facts::VcenterState;
 
 use super::{
     super::{
-        kubernetes,
         sources::{CollectorSettings, ConfiguredVcenter, Sources},
-        vcenter::Described,
+        vcenter,
     },
     VolumesNow,
 };
 use crate::{
     audit::{Audit, inventory},
     cluster::{
-        Stores, crash_logs,
-        nodes::{self, NodeDetails},
+        Stores, crash_logs, nodes,
         releases::Releases,
         site::{self, Place, Plugin, RelatedObjects},
         volumes::{self, Attachments, Claimed},
@@ -71,13 +70,32 @@ pub(super) fn frame(
 fn cluster(settings: &CollectorSettings, stores: &Stores, site: &RelatedObjects) -> Cluster {
     Cluster {
         platform: settings.platform,
-        version: settings.version.as_ref().and_then(|text| kubernetes::version(text)),
-        kubelet_path: kubernetes::kubelet_path(settings.platform, &settings.wanted).into(),
+        version: settings.version.as_ref().and_then(|text| version(text)),
+        kubelet_path: kubelet_path(settings.platform, &settings.wanted).into(),
         access: stores.missing_permissions(),
         webhooks: site.webhooks(),
         openshift: site.openshift(),
         network: network(settings.now, stores),
         ..Cluster::default()
+    }
+}
+
+/// The directory where the kubelet keeps its files. Some platforms use a fixed directory. Elsewhere the spec
+/// names it, because only the kubelet itself knows better. The path in the driver's pods is a separate fact.
+fn kubelet_path(platform: Platform, wanted: &Wanted) -> String {
+    let usual = platform.kubelet_path();
+    let fixed = matches!(platform, Platform::K0s | Platform::MicroK8s);
+    match &wanted.storage {
+        Some(storage) if !fixed => storage.kubelet_path.clone(),
+        _ => usual.to_owned(),
+    }
+}
+
+/// Parses a version of Kubernetes for the checks.
+fn version(text: &str) -> Known<Version> {
+    match text.parse() {
+        Ok(version) => Known::Known(version),
+        Err(reason) => Known::Unknown { reason },
     }
 }
 
@@ -89,7 +107,7 @@ fn leave_out_cluster(facts: &mut Facts) {
         kubelet_path: Known::unknown(reason),
         webhooks: Vec::new().into(),
         access: Vec::new().into(),
-        network: Network::default().into(),
+        network: NetworkPlugin::default().into(),
         openshift: None.into(),
         ..Cluster::default()
     };
@@ -117,7 +135,7 @@ fn plugins<'s>(sets: impl Iterator<Item = &'s Arc<DaemonSet>>) -> Vec<Plugin> {
     plugins
 }
 
-fn network(now: Timestamp, stores: &Stores) -> Known<Network> {
+fn network(now: Timestamp, stores: &Stores) -> Known<NetworkPlugin> {
     stores.workloads().and_then(|(sets, _)| {
         stores.known_nodes(|all| {
             let silent = nodes::without_network(all.iter());
@@ -137,44 +155,45 @@ pub(super) fn network_is_incomplete(stores: &Stores) -> bool {
 fn vcenter_now(
     sources: &Sources<'_>,
     name: &str,
-    vcenter: &ConfiguredVcenter,
+    configured: &ConfiguredVcenter,
     audit: Option<&Audit>,
 ) -> Vcenter {
     let known = sources.vcenters.known(&sources.key(name));
     let inputs = sources.vcenters.inputs(&sources.key(name));
-    let listed = vcenter.spec.datacenter_names();
-    let mut described = Described {
+    let listed = configured.spec.datacenter_names();
+    let mut described = Vcenter {
         name: name.to_owned(),
-        address: vcenter.spec.vc_ip.0.clone(),
-        secret: vcenter.secret.clone(),
+        address: configured.spec.vc_ip.0.clone(),
+        secret: configured.secret.clone(),
         user: inputs.map(|inputs| inputs.credential.username.clone()).unwrap_or_default(),
-        credentials: credentials(&vcenter.state, inputs),
-        insecure: vcenter.spec.insecure,
+        credentials: credentials(&configured.state, inputs),
+        insecure: configured.spec.insecure,
         datacenters: listed.iter().map(|name| (*name).to_owned()).collect(),
-        since: vcenter.since,
+        since: configured.since,
         password_expires: match sources.stores {
-            Some(stores) if !vcenter.secret.is_empty() => {
-                stores.password_expires(&vcenter.spec.credentials.0)
+            Some(stores) if !configured.secret.is_empty() => {
+                stores.password_expires(&configured.spec.credentials.0)
             }
             _ => Known::Known(None),
         },
+        ..Vcenter::default()
     };
     if let Some(error) = known.as_ref().and_then(|known| known.error.as_ref()) {
-        return described.failed(error);
+        return vcenter::failed(described, error);
     }
     let connected = known.and_then(|known| known.client.zip(known.inventory));
     let Some((client, inventory)) = connected else {
-        let reason = match &vcenter.state {
+        let reason = match &configured.state {
             VcenterState::Failed { message, .. } => message.clone(),
             _ => UNTRIED.to_owned(),
         };
-        return described.untried(&reason);
+        return vcenter::untried(described, &reason);
     };
     let tree = inventory.view();
     described.datacenters = inventory::datacenter_names(&tree, &listed);
     described.since = Timestamp::UNIX_EPOCH;
     let inventory = inventory::inventory(&tree, |_| false);
-    described.connected(&client, inventory.into(), audit)
+    vcenter::connected(described, &client, inventory.into(), audit)
 }
 
 fn credentials(state: &VcenterState, inputs: Option<&ConnectionInputs>) -> Known<CredentialState> {
@@ -198,39 +217,35 @@ fn credentials(state: &VcenterState, inputs: Option<&ConnectionInputs>) -> Known
 
 /// Watches the pods of the drivers and of incomplete network plugins, and the warnings in the drivers'
 /// namespaces.
-fn follow(stores: &Stores, plugins: Vec<Plugin>, parts: &[DriverPart]) {
+fn follow(stores: &Stores, plugins: Vec<Plugin>, parts: &[DriverPart<'_>]) {
     let mut places = workloads::places(parts);
-    places.extend(
-        plugins
-            .into_iter()
-            .filter(|plugin| plugin.incomplete)
-            .map(|plugin| Place { namespace: plugin.namespace, labels: plugin.selector }),
-    );
+    places.extend(plugins.into_iter().filter(|plugin| plugin.incomplete).map(|plugin| Place {
+        namespace: plugin.namespace,
+        labels: plugin.selector,
+        ..Place::default()
+    }));
     stores.site.pods.follow(places);
     let allowed_namespaces = parts.iter().map(|part| part.id.namespace.clone());
     let allowed_namespaces =
-        allowed_namespaces.map(|namespace| Place { namespace, labels: String::new() });
+        allowed_namespaces.map(|namespace| Place { namespace, ..Place::default() });
     stores.site.warnings.follow(allowed_namespaces.collect());
 }
 
-pub(super) fn drivers(
-    settings: &CollectorSettings,
-    stores: &Stores,
-    site: &RelatedObjects,
-) -> Drivers {
-    let (sets, deployments) = match stores.workloads() {
-        Known::Known(workloads) => workloads,
+pub(super) fn drivers(sources: &Sources<'_>, stores: &Stores, site: &RelatedObjects) -> Drivers {
+    let settings = sources.settings;
+    let sets = match stores.workloads() {
+        Known::Known((sets, _)) => sets,
         Known::Unknown { reason } => {
             let unknown = || Known::unknown(&reason);
             return Drivers { cloud: unknown(), storage: unknown(), others: Vec::new() };
         }
     };
-    let all = (sets.iter().map(AsRef::as_ref), deployments.iter().map(AsRef::as_ref));
-    let mut parts = workloads::parts(&stores.accounts(), all.0, all.1);
-    parts.sort_by(|a, b| a.id.cmp(&b.id));
-    for part in &mut parts {
-        part.labelled |= settings.is_recorded(&part.id);
-    }
+    let parts = sources.workloads.iter().map(|(id, workload)| DriverPart {
+        id,
+        workload,
+        ours: workload.labelled || settings.is_recorded(id),
+    });
+    let parts: Vec<DriverPart<'_>> = parts.collect();
     follow(stores, plugins(sets.iter()), &parts);
     let mut pods = crate::cluster::pods::unready(stores);
     pods.extend(stores.site.pods.seen().into_iter().map(Arc::new));
@@ -253,14 +268,6 @@ pub(super) fn drivers(
         storage: Known::Known(workloads::driver(Which::Csi, &parts, &context)),
         others: workloads::others(&parts),
     }
-}
-
-pub(super) fn nodes_now(stores: &Stores) -> Known<BTreeMap<String, Node>> {
-    let details = NodeDetails::new(stores.csi_nodes.read(Clone::clone), &stores.site.site());
-    stores.known_nodes(|all| {
-        let nodes = all.iter();
-        nodes.map(|(name, node)| (name.clone(), nodes::node(name, node, &details))).collect()
-    })
 }
 
 pub(super) fn same_releases(before: &Drivers, after: &Drivers) -> bool {

@@ -82,8 +82,36 @@ fn a_driver_of_no_known_release_is_never_overwritten() {
         world.settle();
         assert_eq!(world.done, Vec::<String>::new(), "case {number}");
         assert_eq!(world.driver(Driver::Csi).next, Next::Blocked);
-        assert!(world.codes().contains(&"VDO-1902".into()));
+        let code = if number == 1 { "VDO-1922" } else { "VDO-1902" };
+        assert!(world.codes().contains(&code.into()), "case {number}: {:?}", world.codes());
     }
+}
+
+/// The Go VDO always installed this release of the cloud provider, which no catalog has.
+#[test]
+fn the_cloud_provider_of_the_go_vdo_is_replaced_with_one_command() {
+    let mut world = World::with_spec(&json!({
+        "cloudProvider": {"vsphereCloudConfigs": ["vc"]}, "adoption": "Automatic",
+    }));
+    let name = "vsphere-cloud-controller-manager";
+    theirs(&mut world, "DaemonSet", "kube-system", name, Driver::Cpi, WorkloadRole::Controller);
+    for workload in world.facts.workloads.values_mut() {
+        workload.version = Some("1.2.1".into());
+        workload.selector = BTreeMap::from([("k8s-app".to_owned(), name.to_owned())]);
+    }
+    settings_are_read(&mut world);
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new(), "VDO leaves it alone");
+    let findings = world.plan().findings;
+    let codes: Vec<&str> = findings.iter().map(|finding| finding.code.as_str()).collect();
+    assert!(!codes.contains(&"VDO-1902"), "adopting it would fail: {codes:?}");
+    let finding = findings.iter().find(|finding| finding.code == "VDO-1922").unwrap();
+    let delete = format!("kubectl delete daemonset --namespace kube-system {name}");
+    assert!(finding.remedy[0].starts_with(&delete), "{:?}", finding.remedy);
+    // The admin runs it.
+    world.facts.workloads.clear();
+    world.settle();
+    assert!(world.record(Driver::Cpi).healthy, "{:#?}", world.plan());
 }
 
 #[test]

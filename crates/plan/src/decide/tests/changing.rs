@@ -63,12 +63,12 @@ fn the_node_drivers_wait_for_a_healthy_controller() {
 fn storage_waits_for_a_node_that_is_initialised() {
     let mut world = World::new();
     for node in &mut world.facts.cluster.nodes {
-        node.taints = vec![(names::UNINITIALIZED.into(), "NoSchedule".into())];
+        node.node.taints = vec![(names::UNINITIALIZED.into(), "NoSchedule".into())];
     }
     world.settle();
     assert!(world.record(Driver::Cpi).healthy);
     assert_eq!(world.driver(Driver::Csi).next, Next::Wait);
-    world.facts.cluster.nodes[0].taints.clear();
+    world.facts.cluster.nodes[0].node.taints.clear();
     world.settle();
     assert!(world.record(Driver::Csi).healthy);
 }
@@ -329,6 +329,33 @@ fn a_writer_that_keeps_changing_an_object_is_named_and_it_is_repaired_with_growi
 }
 
 #[test]
+fn a_writer_that_removes_the_digest_gets_the_same_pauses() {
+    for name in ["vsphere-csi-controller", "vsphere-config-secret", "cpi-global-secret"] {
+        let mut world = World::installed();
+        let id = world.facts.objects.keys().find(|id| id.name == name).unwrap().clone();
+        let seen = world.facts.objects.get_mut(&id).unwrap();
+        (seen.settled, seen.digest) = (false, None);
+        let applies = |world: &mut World| {
+            [Driver::Cpi, Driver::Csi].map(|driver| world.driver(driver).next).iter().any(|next| {
+                matches!(next, Next::Apply(objects) if objects.iter().any(|o| o.name() == name))
+            })
+        };
+        assert!(applies(&mut world), "{name}: at once, to begin with");
+        let conflict = Conflict {
+            manager: "argocd-controller".into(),
+            times: 6,
+            last: world.facts.now,
+            ..Conflict::default()
+        };
+        world.facts.conflicts.insert(id, conflict);
+        assert!(!applies(&mut world), "{name}: VDO pauses");
+        assert!(world.codes().contains(&"VDO-1805".into()), "{name}: {:?}", world.codes());
+        world.pass(SignedDuration::from_mins(2));
+        assert!(applies(&mut world), "{name}: then VDO repairs it");
+    }
+}
+
+#[test]
 fn secrets_to_pull_with_are_copied_to_where_the_drivers_are() {
     let mut world = World::new();
     let token = k8s_openapi::ByteString(b"token-of-the-registry".to_vec());
@@ -433,7 +460,7 @@ fn a_snapshot_class_is_created_last_and_stays() {
 fn a_node_labelled_as_not_on_vsphere_blocks_nothing_and_gets_no_storage() {
     let mut world = World::new();
     let bare = &mut world.facts.cluster.nodes[1];
-    (bare.vm, bare.provider_id) = (NodeVm::Missing, String::new());
+    (bare.vm, bare.node.provider_id) = (NodeVm::Missing, None);
     let mut sets = Vec::new();
     loop {
         if let Next::Apply(objects) = world.driver(Driver::Csi).next {
@@ -448,7 +475,8 @@ fn a_node_labelled_as_not_on_vsphere_blocks_nothing_and_gets_no_storage() {
         api::condition::is_true(&status.conditions, "Ready")
     };
     assert!(!ready(&world), "VDO waits for its VM");
-    world.facts.cluster.nodes[1].labelled_foreign = true;
+    let labels = &mut world.facts.cluster.nodes[1].node.labels;
+    labels.insert(health::facts::VSPHERE_LABEL.into(), "false".into());
     assert!(ready(&world), "{:#?}", world.plan());
     let set = sets.iter().find(|o| o.kind() == "DaemonSet").unwrap();
     let affinity = set.0.pointer("/spec/template/spec/affinity/nodeAffinity").unwrap().to_string();

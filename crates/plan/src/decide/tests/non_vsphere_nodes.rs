@@ -1,5 +1,7 @@
 //! Nodes that do not run on vSphere, or whose provider id is not one of vSphere.
 
+use health::facts::VSPHERE_LABEL;
+
 use super::*;
 use crate::plan::NodeLabel;
 
@@ -13,7 +15,7 @@ fn words(world: &World) -> Vec<(String, bool)> {
 
 fn elsewhere(world: &mut World) -> &mut NodePlacement {
     let node = &mut world.facts.cluster.nodes[1];
-    (node.provider_id, node.vm) = ("aws:///eu-1/i-1".into(), NodeVm::Missing);
+    (node.node.provider_id, node.vm) = (Some("aws:///eu-1/i-1".into()), NodeVm::Missing);
     node
 }
 
@@ -43,10 +45,10 @@ fn a_node_of_another_cloud_is_left_out_where_there_is_no_doubt() {
             world.facts.attached.push(("pv-1".into(), "node-2".into()));
         }),
         ("somebody says that it is one of ours", |world| {
-            world.facts.cluster.nodes[1].vsphere_label = Some("true".into());
+            world.facts.cluster.nodes[1].node.labels.insert(VSPHERE_LABEL.into(), "true".into());
         }),
         ("its provider id says nothing", |world| {
-            world.facts.cluster.nodes[1].provider_id = K3S.into();
+            world.facts.cluster.nodes[1].node.provider_id = Some(K3S.into());
         }),
         ("the driver is only observed", |world| {
             world.edit_spec(|config| {
@@ -66,10 +68,10 @@ fn a_node_of_another_cloud_is_left_out_where_there_is_no_doubt() {
 #[test]
 fn a_label_of_a_node_is_removed_only_by_its_writer() {
     let mut world = World::installed();
-    let node = &mut world.facts.cluster.nodes[1];
-    (node.vsphere_label, node.labelled_foreign) = (Some("false".into()), true);
+    let labels = &mut world.facts.cluster.nodes[1].node.labels;
+    labels.insert(VSPHERE_LABEL.into(), "false".into());
     assert_eq!(words(&world), [], "an admin decided so");
-    world.facts.cluster.nodes[1].excluded_by_vdo = true;
+    world.facts.cluster.nodes[1].node.excluded_by_vdo = true;
     assert_eq!(words(&world), [("node-2".to_owned(), false)]);
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     assert_eq!(words(&world), []);
@@ -80,7 +82,7 @@ fn the_vm_of_a_node_with_an_embedded_provider_id_must_be_visible_to_another_user
     for (id, waits) in [(K3S, true), ("rke2://node-2", true), ("aws:///eu-1/i-1", false)] {
         let mut world = World::installed();
         let node = &mut world.facts.cluster.nodes[1];
-        (node.provider_id, node.vm) = (id.into(), NodeVm::Missing);
+        (node.node.provider_id, node.vm) = (Some(id.into()), NodeVm::Missing);
         let vcenter = world.vcenter();
         let username = "another@vsphere.local".into();
         vcenter.credentials = Some(Credential { username, ..credential("another") });
@@ -95,7 +97,7 @@ fn the_vm_of_a_node_with_an_embedded_provider_id_must_be_visible_to_another_user
 fn the_upstream_cloud_controller_is_not_installed_next_to_one_that_initialised_the_nodes() {
     let blocked = |world: &World| world.driver(Driver::Cpi).next == Next::Blocked;
     let mut world = World::new();
-    world.facts.cluster.nodes[1].provider_id = K3S.into();
+    world.facts.cluster.nodes[1].node.provider_id = Some(K3S.into());
     assert!(blocked(&world));
     let step = world.driver(Driver::Cpi).steps.remove(0);
     assert!(step.message.unwrap().contains(K3S));
@@ -105,7 +107,7 @@ fn the_upstream_cloud_controller_is_not_installed_next_to_one_that_initialised_t
     });
     assert!(!blocked(&world), "it deletes no node");
     let mut world = World::installed();
-    world.facts.cluster.nodes[1].provider_id = K3S.into();
+    world.facts.cluster.nodes[1].node.provider_id = Some(K3S.into());
     world.settle();
     assert_eq!(world.done, Vec::<String>::new(), "one that runs is left to run");
 }

@@ -87,6 +87,7 @@ fn the_secret_with_an_admins_credentials_is_not_overwritten_by_a_drivers_own() {
     let mut world = World::new();
     let name = serde_json::from_value(json!(names::CPI_SECRET)).unwrap();
     world.vcenter().spec.credentials = name;
+    world.vcenter().secret = format!("{}/{}", names::KUBE_SYSTEM, names::CPI_SECRET);
     world.settle();
     assert!(!world.done.iter().any(|done| done.contains(names::CPI_SECRET)), "{:?}", world.done);
     let plan = world.plan();
@@ -255,7 +256,7 @@ fn the_cloud_controller_is_not_rolled_while_the_vm_of_a_node_is_missing_or_unkno
 fn a_node_of_another_cloud_holds_nothing_up() {
     let mut world = World::installed();
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
-    world.facts.cluster.nodes[1].provider_id = "aws:///i-0".into();
+    world.facts.cluster.nodes[1].node.provider_id = Some("aws:///i-0".into());
     roll(&mut world);
     assert!(rolled(&world));
 }
@@ -337,7 +338,7 @@ fn a_vcenter_is_not_taken_from_storage_while_a_volume_is_attached_there() {
     };
     named(&mut world, &["vc", "far"]);
     world.settle();
-    let node = world.facts.cluster.nodes[1].name.clone();
+    let node = world.facts.cluster.nodes[1].node.name.clone();
     world.facts.attached = vec![("pv-9".into(), node)];
     world.done.clear();
     named(&mut world, &["vc"]);
@@ -427,7 +428,7 @@ fn no_cloud_controller_is_installed_that_would_delete_the_nodes() {
     assert_eq!(world.driver(Driver::Cpi).next, Next::Wait);
     // A node that no cloud controller has initialised only waits for its VM.
     world.facts.cluster.nodes[1].vm = NodeVm::Missing;
-    world.facts.cluster.nodes[1].provider_id = String::new();
+    world.facts.cluster.nodes[1].node.provider_id = None;
     world.settle();
     assert!(world.record(Driver::Cpi).healthy);
 }

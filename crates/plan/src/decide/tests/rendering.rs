@@ -98,11 +98,11 @@ fn a_node_of_another_kind_gets_its_driver_whatever_waits() {
     assert!(!touched(&world), "{:?}", world.done);
     // One more node of the same kind changes nothing.
     let mut another = world.facts.cluster.nodes[2].clone();
-    another.name = "another".into();
+    another.node.name = "another".into();
     world.facts.cluster.nodes.push(another);
     world.settle();
     assert!(!touched(&world), "{:?}", world.done);
-    world.facts.cluster.nodes[2].windows = true;
+    world.facts.cluster.nodes[2].node.os = "windows".into();
     world.settle();
     let windows = "apply DaemonSet vsphere-csi-node-windows";
     assert!(world.done.iter().any(|done| done == windows), "{:?}", world.done);

@@ -282,8 +282,8 @@ fn a_taint_that_comes_and_goes_restarts_nothing() {
     let role = ("node-role.kubernetes.io/control-plane".to_owned(), "NoSchedule".to_owned());
     let own = ("dedicated".to_owned(), "NoSchedule".to_owned());
     for node in &mut world.facts.cluster.nodes {
-        node.control_plane = Some(role.0.clone());
-        node.taints = vec![role.clone(), own.clone()];
+        node.node.control_plane = Some(role.0.clone());
+        node.node.taints = vec![role.clone(), own.clone()];
     }
     let mut rendered = String::new();
     while world.step() {
@@ -299,7 +299,7 @@ fn a_taint_that_comes_and_goes_restarts_nothing() {
         ("somebody/debugs", "NoSchedule"),
     ];
     for (key, effect) in passing {
-        world.facts.cluster.nodes[0].taints.push((key.into(), effect.into()));
+        world.facts.cluster.nodes[0].node.taints.push((key.into(), effect.into()));
         world.settle();
         assert_eq!(world.done, Vec::<String>::new(), "{key}");
     }
@@ -470,9 +470,9 @@ fn a_node_that_joins_raises_no_alarm_before_it_is_left_waiting() {
         |world: &mut World| reported(world, ["Ready", "CloudProviderReady", "StorageReady"]);
     assert_eq!(ready(&mut world), [true; 3]);
     let mut joins = world.facts.cluster.nodes.first().unwrap().clone();
-    joins.name = "joins".into();
-    joins.provider_id.clear();
-    joins.taints.push((names::UNINITIALIZED.into(), "NoSchedule".into()));
+    joins.node.name = "joins".into();
+    joins.node.provider_id = None;
+    joins.node.taints.push((names::UNINITIALIZED.into(), "NoSchedule".into()));
     world.facts.cluster.nodes.push(joins);
     assert_eq!(ready(&mut world), [true; 3]);
     let late = api::finding::codes::NODE_UNINITIALIZED.found().with("node", "joins").build();

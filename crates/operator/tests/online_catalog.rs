@@ -1,0 +1,256 @@
+//! A signed catalog from a web server: over TLS with the authority of a site, and through a proxy. The server also does
+//! everything that a broken or hostile one does.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use api::CompatibilityConfig;
+use catalog::{
+    Driver, Implementation,
+    trust::{Bundle, SigningKey},
+};
+use common::{NAMESPACE, Testbed};
+use jiff::{SignedDuration, Timestamp};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use serde_json::{Value, json};
+use testkit::{Authority, eventually};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+/// A name that only the proxy knows.
+const HOST: &str = "catalog.test";
+/// A release that the embedded catalog lacks.
+const RELEASE: &str = "3.7.99";
+
+/// The embedded catalog with another release.
+fn catalog_with_release(serial: u64, expires: Timestamp) -> String {
+    let mut catalog = catalog::embedded().clone();
+    let model = "3.7.3".parse().unwrap();
+    let mut release = catalog.find(Driver::Csi, Implementation::Upstream, &model).unwrap().clone();
+    release.version = RELEASE.parse().unwrap();
+    release.kubernetes.max = "1.36".parse().unwrap();
+    catalog.releases.push(release);
+    (catalog.serial, catalog.expires) = (serial, Some(expires));
+    catalog.issued = expires - SignedDuration::from_hours(48);
+    catalog::write(&catalog)
+}
+
+fn signed(serial: u64, keys: &[SigningKey]) -> String {
+    let expires = Timestamp::now() + SignedDuration::from_hours(24);
+    Bundle::sign(catalog_with_release(serial, expires).as_bytes(), keys).to_json()
+}
+
+/// The answer to a path.
+#[derive(Clone)]
+enum Answer {
+    Text(String),
+    Redirect(&'static str),
+    /// More and more of a catalog, without an end.
+    Endless,
+    /// The head, and then nothing.
+    Silent,
+}
+
+struct Server {
+    answers: Arc<Mutex<BTreeMap<String, Answer>>>,
+    proxy: String,
+    /// The targets that the proxy was asked for.
+    targets: Arc<Mutex<Vec<String>>>,
+    authority: String,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// A web server, and a proxy that leads to it.
+    async fn start() -> Self {
+        testkit::install_tls_provider();
+        let authority = Authority::new("site").unwrap();
+        let identity = authority.server(&[HOST]).unwrap();
+        let chain = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+        let config = rustls::ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(vec![chain], key).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let answers: Arc<Mutex<BTreeMap<String, Answer>>> = Arc::default();
+        let targets: Arc<Mutex<Vec<String>>> = Arc::default();
+        let server = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = server.local_addr().unwrap();
+        let proxy = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let proxy_address = format!("http://{}", proxy.local_addr().unwrap());
+        let mut tasks = JoinSet::new();
+        let known = answers.clone();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = server.accept().await {
+                let (acceptor, known) = (acceptor.clone(), known.clone());
+                connections.spawn(async move {
+                    if let Ok(client) = acceptor.accept(client).await {
+                        serve(client, &known).await.unwrap_or_default();
+                    }
+                });
+            }
+        });
+        let seen = targets.clone();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut client, _)) = proxy.accept().await {
+                let seen = seen.clone();
+                connections.spawn(async move {
+                    let head = read_head(&mut client).await.unwrap_or_default();
+                    seen.lock().unwrap().extend(head.split(' ').nth(1).map(str::to_owned));
+                    let mut server = TcpStream::connect(address).await.unwrap();
+                    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        });
+        let authority = authority.certificate();
+        Self { answers, proxy: proxy_address, targets, authority, _tasks: tasks }
+    }
+
+    fn set(&self, path: &str, answer: Answer) -> String {
+        self.answers.lock().unwrap().insert(path.to_owned(), answer);
+        format!("https://{HOST}{path}")
+    }
+}
+
+async fn read_head(from: &mut (impl tokio::io::AsyncRead + Unpin)) -> std::io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(from.read_u8().await?);
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+async fn serve(
+    mut client: TlsStream<TcpStream>,
+    known: &Mutex<BTreeMap<String, Answer>>,
+) -> std::io::Result<()> {
+    let head = read_head(&mut client).await?;
+    let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    let answer = known.lock().unwrap().get(&path).cloned();
+    let close = "Connection: close\r\n";
+    match answer {
+        None => {
+            let text = format!("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n{close}\r\n");
+            client.write_all(text.as_bytes()).await?;
+        }
+        Some(Answer::Text(text)) => {
+            let length = text.len();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{close}\r\n");
+            client.write_all((head + &text).as_bytes()).await?;
+        }
+        Some(Answer::Redirect(to)) => {
+            let head =
+                format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n{close}\r\n");
+            client.write_all(head.as_bytes()).await?;
+        }
+        Some(Answer::Endless) => {
+            client.write_all(format!("HTTP/1.1 200 OK\r\n{close}\r\n").as_bytes()).await?;
+            loop {
+                client.write_all(&[b'#'; 8192]).await?;
+            }
+        }
+        Some(Answer::Silent) => {
+            client.write_all(format!("HTTP/1.1 200 OK\r\n{close}\r\n").as_bytes()).await?;
+            client.flush().await?;
+            std::future::pending::<()>().await;
+        }
+    }
+    client.shutdown().await
+}
+
+async fn point_to(configs: &Api<CompatibilityConfig>, spec: Value) {
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    configs.patch("catalog", &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_driver_release_needs_no_new_vdo_and_no_server_can_force_one() {
+    let server = Server::start().await;
+    let mut testbed = Testbed::with_nodes(1).await;
+    let authority = testbed.workdir.write("authority.pem", &server.authority).unwrap();
+    let authority: &'static str = authority.display().to_string().leak();
+    let proxy: &'static str = server.proxy.clone().leak();
+    // Not HTTPS_PROXY: outside of a pod, the client of the API server refuses to start with that variable.
+    testbed.variables =
+        vec![("ALL_PROXY", proxy), ("NO_PROXY", "127.0.0.1"), ("SSL_CERT_FILE", authority)];
+    let operator = testbed.operator();
+    testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    testbed.ready(&operator, 120).await;
+    let version = async || testbed.config().await.status.unwrap().csi.unwrap().version.unwrap();
+    assert_ne!(version().await, RELEASE, "this VDO does not know the release");
+
+    // The publisher has two keys, and publishes a catalog with one more release. It moved to another place.
+    let [old, new] = [(); 2].map(|()| SigningKey::generate().unwrap().0);
+    let [old_id, new_id] = [&old, &new].map(|key| key.public().to_string());
+    let both = [old, new];
+    server.set("/v7", Answer::Text(signed(7, &both)));
+    let url = server.set("/moved", Answer::Redirect("/v7"));
+    let config =
+        json!({"metadata": {"name": "catalog"}, "spec": {"matrixURL": url, "publicKey": old_id}});
+    let config: CompatibilityConfig = serde_json::from_value(config).unwrap();
+    let configs = Api::<CompatibilityConfig>::namespaced(testbed.client(), NAMESPACE);
+    configs.create(&PostParams::default(), &config).await.unwrap();
+    eventually("the running operator installs the new release", 150, async || {
+        let found = version().await;
+        if found == RELEASE { Ok(()) } else { Err(format!("{found}\n{}", operator.tail())) }
+    })
+    .await;
+    testbed.ready(&operator, 120).await;
+    let targets = server.targets.lock().unwrap().clone();
+    assert!(targets.iter().all(|target| *target == format!("{HOST}:443")), "{targets:?}");
+
+    // Whatever the next server does, the catalog in use stays.
+    let [_, new] = &both;
+    let (unknown, _) = SigningKey::generate().unwrap();
+    let expired = Timestamp::now() - SignedDuration::from_hours(1);
+    let expired = Bundle::sign(catalog_with_release(9, expired).as_bytes(), &both).to_json();
+    let forged = signed(8, &both).replacen("\"payload\":\"", "\"payload\":\"AAAA", 1);
+    let cases = [
+        ("/unknown-key", Answer::Text(signed(8, &[unknown])), "VDO-1103"),
+        ("/forged", Answer::Text(forged), "VDO-1103"),
+        ("/unsigned", Answer::Text(catalog::EMBEDDED.to_owned()), "VDO-1103"),
+        ("/older", Answer::Text(signed(6, &both)), "VDO-1104"),
+        ("/expired", Answer::Text(expired), "VDO-1104"),
+        ("/endless", Answer::Endless, "VDO-1107"),
+        ("/silent", Answer::Silent, "VDO-1101"),
+        ("/loop", Answer::Redirect("/loop"), "VDO-1101"),
+        ("/cut", Answer::Text(signed(8, &both)[..5000].to_owned()), "VDO-1102"),
+    ];
+    for (path, answer, code) in cases {
+        let url = server.set(path, answer);
+        point_to(&configs, json!({ "matrixURL": url })).await;
+        testbed.finding_about(code, 90, &[&url]).await;
+        let status = configs.get("catalog").await.unwrap().status.unwrap();
+        assert_eq!(status.serial, Some(7), "{path}: {status:?}");
+        assert_eq!(version().await, RELEASE, "{path}");
+    }
+    let missing = format!("https://{HOST}/nothing");
+    point_to(&configs, json!({ "matrixURL": missing })).await;
+    testbed.finding_about("VDO-1101", 90, &[&missing]).await;
+
+    // The old key is retired: the site trusts the new one, which signed the catalog in use too, then alone.
+    let url = server.set("/v10", Answer::Text(signed(10, std::slice::from_ref(new))));
+    point_to(&configs, json!({"matrixURL": url, "publicKey": new_id})).await;
+    eventually("the catalog of the new key is in use", 60, async || {
+        let status = configs.get("catalog").await.unwrap().status.unwrap_or_default();
+        if status.serial == Some(10) { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    testbed.ready(&operator, 60).await;
+    assert_eq!(version().await, RELEASE);
+}
