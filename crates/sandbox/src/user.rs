@@ -95,7 +95,7 @@ impl<'a> User<'a> {
         let Environment { vcenter, workdir, .. } = self.environment;
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
-            "metadata": {"name": SECRET, "namespace": api::CREDENTIALS_NAMESPACE},
+            "metadata": {"name": SECRET, "namespace": api::NAMESPACE},
             "stringData": {"username": vcenter.user(), "password": vcenter.password()},
         });
         let config = json!({

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Other programs in pages that no test can run.
-const OTHERS: [&str; 23] = [
+const OTHERS: [&str; 26] = [
     "cargo",
     "cat",
     "cd",
@@ -32,9 +32,12 @@ const OTHERS: [&str; 23] = [
     "kubeadm",
     "make",
     "mdbook",
+    "mkdir",
+    "opm",
     "openssl",
     "scp",
     "sed",
+    "sha256sum",
     "skopeo",
     "sudo",
     "systemctl",
