@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 11] = [
 const LITERAL_TARGETS: [&str; 2] = ["make", "make peers-status"];
 
 /// Commands of the pages, the form that is run, and the exit code.
-const RUN_AS: [(&str, &str, i32); 49] = [
+const RUN_AS: [(&str, &str, i32); 54] = [
     // It asks questions on a terminal: blocks for a terminal run it.
     ("vdoctl configure", "vdoctl configure", 2),
     ("vdoctl configure -f", "vdoctl configure -f vdo.yaml", 0),
@@ -54,6 +54,16 @@ const RUN_AS: [(&str, &str, i32); 49] = [
         "kubectl apply --server-side --force-conflicts -f deploy/install.yaml --dry-run=server",
         0,
     ),
+    (
+        "kubectl apply",
+        "kubectl apply --server-side --force-conflicts -f deploy/install.yaml --dry-run=server",
+        0,
+    ),
+    ("vdoctl deploy --version X.Y.Z", "vdoctl deploy --version 0.7.0 --dry-run", 0),
+    // They need a registry: the tests of vdoctl and of real nodes run them.
+    ("vdoctl images export", "vdoctl images export --help", 0),
+    ("vdoctl images import", "vdoctl images import --help", 0),
+    ("vdoctl images verify", "vdoctl images verify --help", 0),
     // No object is in another namespace, and later pages need all nodes.
     ("vdoctl move", "vdoctl move --help", 0),
     ("kubectl drain", "kubectl drain --help", 0),
