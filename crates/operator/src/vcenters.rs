@@ -25,7 +25,7 @@ use runtime::{backoff::Backoff, build::BuildInfo};
 use tokio::{sync::watch, task::JoinSet};
 use vsphere::{
     BiosUuid, CallObserver, Client, ClientBuilder, Credentials, LoginRefusal, MoRef, Trust,
-    inventory::{Datastore, Event, Inventory, Lookup, Object, Status},
+    inventory::{Datastore, Event, Inventory, Lookup, Object, Status, Tree, Vm},
 };
 
 use self::pace::CnsAnswer;
@@ -538,9 +538,7 @@ fn record_changes(event: &Event, inventory: &Inventory, reporter: &ConnectionRep
             _ => everything(),
         },
         Event::Changed { before: Object::Vm(before), after: Object::Vm(after) } => {
-            let tree = inventory.view();
-            let news = audit::vm_facts(&tree, before) != audit::vm_facts(&tree, after);
-            drop(tree);
+            let news = is_news(&inventory.view(), before, after);
             news && touch_vm(&after.reference)
         }
         Event::Changed { before: Object::Datastore(before), after: Object::Datastore(after) } => {
@@ -555,6 +553,13 @@ fn record_changes(event: &Event, inventory: &Inventory, reporter: &ConnectionRep
             everything()
         }
     }
+}
+
+/// Whether the change of a VM can change a fact. A VM that was powered off and on between two updates differs only in its
+/// boot time.
+fn is_news(tree: &Tree, before: &Vm, after: &Vm) -> bool {
+    before.boot_time != after.boot_time
+        || audit::vm_facts(tree, before) != audit::vm_facts(tree, after)
 }
 
 fn is_scarce(datastore: &Datastore) -> bool {
@@ -746,5 +751,18 @@ mod tests {
         becomes("VDO notices that the vCenter hangs", 30, false).await;
         vcenter.process().signal(rustix::process::Signal::CONT);
         becomes("VDO notices that the vCenter answers", 60, true).await;
+    }
+
+    #[test]
+    fn a_power_cycle_between_two_updates_is_news() {
+        let on_since = |second: i64| {
+            let mut vm = Vm::new(MoRef::new("VirtualMachine", "vm-1"));
+            vm.power = Some(vsphere::inventory::PowerState::On);
+            vm.boot_time = Timestamp::from_second(second).ok();
+            vm
+        };
+        let tree = Tree::default();
+        assert!(is_news(&tree, &on_since(1), &on_since(2)));
+        assert!(!is_news(&tree, &on_since(1), &on_since(1)));
     }
 }

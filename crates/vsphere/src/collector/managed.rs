@@ -58,7 +58,7 @@ macro_rules! managed {
             $($(#[$group_meta])* $vis const $group: &'static [&'static str] = &[$($path),*];)*
 
             /// Creates a value with no properties.
-            pub(crate) fn new(reference: $crate::moref::MoRef) -> Self {
+            $vis fn new(reference: $crate::moref::MoRef) -> Self {
                 Self { reference, $($($field: None,)*)* }
             }
 
