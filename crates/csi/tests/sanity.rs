@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
+#[path = "common/node_info.rs"]
+mod node_info;
 
 use std::sync::Arc;
 
@@ -9,69 +11,19 @@ use common::{Stage, node};
 use csi::{
     identity::IdentityService,
     proto::csi::{
-        NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest,
-        NodeGetInfoResponse, controller_server::ControllerServer, identity_server::IdentityServer,
-        node_server,
+        controller_server::ControllerServer, identity_server::IdentityServer, node_server,
     },
     server::Socket,
 };
+use node_info::NodeInfo;
 use runtime::build::BuildInfo;
 use testkit::{Inventory, Process, peer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status};
 
 /// csi-sanity waits a minute for a change of its connection, and fails, if the connection is ready before it looks. With
 /// one thread it looks first.
 const ONE_THREAD: [(&str, &str); 1] = [("GOMAXPROCS", "1")];
-
-/// The part of a node plugin that the controller's specs ask: which VM is the node.
-#[derive(Debug)]
-struct NodeInfo(String);
-
-macro_rules! not_here {
-    ($($method:ident: $request:ident => $response:ident;)*) => {
-        #[tonic::async_trait]
-        impl node_server::Node for NodeInfo {
-            async fn node_get_info(
-                &self,
-                _: Request<NodeGetInfoRequest>,
-            ) -> Result<Response<NodeGetInfoResponse>, Status> {
-                let node_id = self.0.clone();
-                Ok(Response::new(NodeGetInfoResponse { node_id, ..Default::default() }))
-            }
-
-            async fn node_get_capabilities(
-                &self,
-                _: Request<NodeGetCapabilitiesRequest>,
-            ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-                Ok(Response::new(NodeGetCapabilitiesResponse::default()))
-            }
-
-            async fn node_unpublish_volume(
-                &self,
-                _: Request<csi::proto::csi::NodeUnpublishVolumeRequest>,
-            ) -> Result<Response<csi::proto::csi::NodeUnpublishVolumeResponse>, Status> {
-                // The specs of the controller clean up on the node too, where nothing happened.
-                Ok(Response::new(csi::proto::csi::NodeUnpublishVolumeResponse {}))
-            }
-
-            $(async fn $method(
-                &self,
-                _: Request<csi::proto::csi::$request>,
-            ) -> Result<Response<csi::proto::csi::$response>, Status> {
-                Err(Status::unimplemented("a test of the controller"))
-            })*
-        }
-    };
-}
-not_here! {
-    node_stage_volume: NodeStageVolumeRequest => NodeStageVolumeResponse;
-    node_unstage_volume: NodeUnstageVolumeRequest => NodeUnstageVolumeResponse;
-    node_publish_volume: NodePublishVolumeRequest => NodePublishVolumeResponse;
-    node_get_volume_stats: NodeGetVolumeStatsRequest => NodeGetVolumeStatsResponse;
-    node_expand_volume: NodeExpandVolumeRequest => NodeExpandVolumeResponse;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_controller_passes_every_spec_of_csi_sanity() {

@@ -2,7 +2,7 @@
 //!
 //! `make bench ARGS=csi`, or
 //! `cargo bench -p csi --bench compare_go -- --volumes=500 --parallel=100 --nodes=3,100 --latency=5,20`;
-//! `-- ./vsphere-csi` measures an existing binary, `--only=load` or `--only=size` a part,
+//! `-- ./vsphere-csi` measures an existing binary, `--only=load`, `--only=size` or `--only=sanity` a part,
 //! `--sizes=100:500,5000:20000` other numbers of nodes and volumes.
 //!
 //! The load: create, attach, detach and delete volumes through the CSI socket. A step of the Go driver that takes
@@ -14,12 +14,16 @@
 //!   environment   control plane, simulator, both drivers
 //!   load          the calls of a load and what they cost
 //!   size          lists, starts and memory with many nodes and volumes
+//!   sanity        the specs of csi-sanity about controllers
 //! ```
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod environment;
 mod load;
+#[path = "../../tests/common/node_info.rs"]
+mod node_info;
+mod sanity;
 mod size;
 
 use std::{path::PathBuf, sync::LazyLock, time::Duration};
@@ -119,6 +123,9 @@ async fn main() {
     }
     if wants("size") {
         size::measure(&options.sizes).await;
+    }
+    if wants("sanity") {
+        sanity::compare().await;
     }
     println!("\nload average {before} before, {} after", load_average());
 }
