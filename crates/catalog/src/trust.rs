@@ -457,9 +457,11 @@ impl CatalogStore {
         }
         let mut catalog = read(&text)?;
         let mut newest = self.newest.clone();
-        // A matrix of the Go VDO has no serial: only the signature can be checked.
-        if signed && !catalog.is_matrix() {
+        // A matrix of the Go VDO has no serial. So it counts as older than every catalog of the same signer.
+        if signed {
             self.check_order(&signers, catalog.serial, digest)?;
+        }
+        if signed && !catalog.is_matrix() {
             if let Some(now) = now {
                 let expires = catalog.expires.context(NoExpirySnafu)?;
                 ensure!(expires > now, ExpiredSnafu { expired: expires });

@@ -478,16 +478,19 @@ fn the_admins_own_catalog_needs_no_signature_and_no_higher_serial() {
 }
 
 #[test]
-fn a_signed_matrix_is_accepted_and_does_not_allow_a_rollback() {
+fn a_signed_matrix_is_accepted_until_its_signer_publishes_a_catalog() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: false };
     let matrix = r#"{"CPI": {"1.26.0": {"vSphere": {"min": "6.7.1", "max": "8.0.1"},
         "k8s": {"skewVersion": "1.26"}, "deploymentPath": ["https://example.com/cpi.yaml"]}}}"#;
     let mut store = CatalogStore::embedded();
-    store.offer(&bundle(&text(5), key), trust, now()).unwrap();
-    assert!(store.offer(&bundle(matrix, again(&pem)), trust, now()).unwrap());
+    assert!(store.offer(&bundle(matrix, key), trust, now()).unwrap());
     assert!(store.catalog().is_matrix());
+    assert!(store.offer(&bundle(&text(5), again(&pem)), trust, now()).unwrap());
+    // A matrix has no serial and no expiry: anybody who recorded it could bring it back.
+    let error = store.offer(&bundle(matrix, again(&pem)), trust, now()).unwrap_err();
+    assert!(error.to_string().contains("serial 0, older than 5"), "{error}");
     let error = store.offer(&bundle(&text(4), again(&pem)), trust, now()).unwrap_err();
     assert!(error.to_string().contains("serial 4, older than 5"), "{error}");
 }

@@ -15,11 +15,11 @@ use rbac::{Request, Rule, rules_of};
 const REPLAY: &str = "VDO_AUDIT_REPLAY";
 
 /// Rules that appear in no request: resource, verb and reason.
-const NOT_IN_REQUESTS: [(&str, &str, &str); 3] = [
-    ("clusterroles", "bind", "the API server checks it when it handles a binding"),
-    ("roles", "bind", "the API server checks it when it handles a binding"),
-    ("securitycontextconstraints", "use", "OpenShift checks it when it admits the operator's pods"),
-];
+const NOT_IN_REQUESTS: [(&str, &str, &str); 1] = [(
+    "securitycontextconstraints",
+    "use",
+    "OpenShift checks it when it admits the operator's pods",
+)];
 
 /// Tests in which the operator has other permissions for a while. They change its roles, add those of another driver
 /// namespace, or restart the API server, which denies everything until it has read the roles.

@@ -58,12 +58,12 @@ pub(crate) fn lease(lease: &KubeLease) -> Option<Lease> {
     let namespace = lease.namespace().unwrap_or_default();
     let spec = lease.spec.as_ref()?;
     // A released lease is not a fault: no leader is needed while nothing runs.
-    let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+    let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     Some(Lease {
         namespace,
         name,
         driver: (*driver).to_owned(),
-        holder,
+        holder: bounded(holder),
         renewed: spec.renew_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         seconds: spec.lease_duration_seconds.and_then(|s| u32::try_from(s).ok()).unwrap_or(15),
     })

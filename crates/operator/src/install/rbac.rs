@@ -6,9 +6,9 @@
 //!                                     └─► the drivers' rules ─► Role and ClusterRole `vdo-drivers`: held to be granted
 //! ```
 //!
-//! The operator does not have the verb `escalate`. Kubernetes lets an account write a role only if the
-//! account holds every rule in it. So the operator holds the rules of the drivers' roles, and uses none of
-//! them itself. A `create` rule that is limited by name works only for server-side apply, which names the
+//! The operator has neither the verb `escalate` nor `bind`. Kubernetes lets an account write a role, and bind one,
+//! only if the account holds every rule in it. So the operator holds the rules of the drivers' roles, and uses none
+//! of them itself. A `create` rule that is limited by name works only for server-side apply, which names the
 //! object in its path. The API server refuses a plain POST.
 
 use std::collections::BTreeSet;
@@ -30,9 +30,6 @@ const CSI_NODES: &str = api::CSI_NODES_ROLE;
 const OLD_CLOUD_CONTROLLERS: &str = "vdo-cloud-provider-before-1.32";
 /// The roles with the rules that the operator holds only to grant them.
 const HELD: &str = "vdo-drivers";
-
-/// A Role of Kubernetes that a driver is bound to.
-const AUTHENTICATION: &str = "extension-apiserver-authentication-reader";
 
 const RBAC: [&str; 1] = ["rbac.authorization.k8s.io"];
 const READ: [&str; 3] = ["get", "list", "watch"];
@@ -130,7 +127,7 @@ fn cluster_rules() -> Vec<Value> {
 }
 
 /// The rules for CustomResourceDefinitions, webhooks and cluster roles.
-fn definition_rules() -> [Value; 8] {
+fn definition_rules() -> [Value; 7] {
     let (definitions, webhooks) = (&["apiextensions.k8s.io"], &["admissionregistration.k8s.io"]);
     let (crds, hooks) = (&["customresourcedefinitions"], &["validatingwebhookconfigurations"]);
     [
@@ -150,7 +147,6 @@ fn definition_rules() -> [Value; 8] {
         ),
         rule(&RBAC, &["clusterroles", "clusterrolebindings"], &READ),
         named(&RBAC, &["clusterroles"], &WRITE, written_names::names_in_releases("ClusterRole")),
-        named(&RBAC, &["clusterroles"], &["bind"], written_names::names_in_releases("ClusterRole")),
         named(
             &RBAC,
             &["clusterrolebindings"],
@@ -207,10 +203,6 @@ fn driver_namespace_rules(allowed: &Allowed, namespace: &str) -> Vec<Value> {
         &WRITE,
         written_names::names_in_releases("RoleBinding"),
     ));
-    let mut granted = written_names::names_in_releases("Role").clone();
-    granted.retain(|name| !written_names::is_granted_by_installation("Role", name));
-    granted.insert(AUTHENTICATION.to_owned());
-    rules.push(named(&RBAC, &["roles"], &["bind"], &granted));
     if open || namespace == names::CSI_NAMESPACE {
         // VDO evicts a pod of the storage driver that must register again, if remediation.csiNodes is Fix.
         rules.push(rule(&[""], &["pods/eviction"], &["create"]));
@@ -339,14 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_can_bind_only_the_roles_of_the_drivers_by_name() {
-        let rules = rules(&[]);
-        assert!(rules.iter().all(|rule| !has(rule, "verbs", "escalate")));
-        let granting: Vec<&Value> =
-            rules.iter().filter(|rule| has(rule, "verbs", "bind")).collect();
-        assert!(!granting.is_empty());
-        for rule in granting {
-            assert!(rule["resourceNames"].is_array(), "{rule}");
+    fn the_operator_can_grant_only_permissions_that_it_holds() {
+        for rule in rules(&[]) {
+            assert!(!has(&rule, "verbs", "escalate") && !has(&rule, "verbs", "bind"), "{rule}");
         }
     }
 

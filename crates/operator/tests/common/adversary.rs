@@ -36,6 +36,8 @@ const USER: &str = "mallory";
 const REGISTRY: &str = "mallory.example.com";
 /// The version of the tenant's drivers.
 const VERSION: &str = "99.9.9";
+/// The network plugin that the tenant pretends to run. No test installs it.
+const PLUGIN: &str = "Antrea";
 /// The cluster id that the tenant tries to inject.
 const CLUSTER_ID: &str = "mallorys-cluster";
 /// The namespaces in which the operator writes.
@@ -56,6 +58,7 @@ const TRICKS: &[Trick] = &[
     ("accounts and roles with our names", true, |_| accounts()),
     ("VsphereCloudConfigs", true, vcenters),
     ("CompatibilityConfigs", true, catalogs),
+    ("a network plugin and a driver's lease", true, |_| plugin_and_lease()),
     ("huge objects", true, |_| huge()),
     ("malformed objects", false, |_| malformed()),
     // They are older than the admin's.
@@ -206,7 +209,7 @@ pub fn assert_ignored(config: &VDOConfig) {
     let Some(mut status) = config.status.clone() else { return };
     status.findings.retain(|finding| finding.severity > Severity::Warning);
     let text = serde_json::to_string(&status).unwrap();
-    let marks = [TENANT, REGISTRY, VERSION, CLUSTER_ID];
+    let marks = [TENANT, REGISTRY, VERSION, CLUSTER_ID, PLUGIN];
     let mark = marks.iter().find(|mark| text.contains(**mark));
     assert_eq!(mark, None, "{}", serde_json::to_string_pretty(&status).unwrap());
 }
@@ -492,12 +495,25 @@ fn configs() -> Vec<Value> {
     ]
 }
 
+fn plugin_and_lease() -> Vec<Value> {
+    let mut set = workload("DaemonSet", "antrea-agent", "antrea/antrea-agent", "default");
+    set["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "no-node"});
+    let lease = json!({"spec": {
+        "holderIdentity": format!("{TENANT}{}", "x".repeat(100_000)),
+        "renewTime": "2020-01-01T00:00:00.000000Z", "leaseDurationSeconds": 1,
+    }});
+    let name = "external-attacher-leader-csi-vsphere-vmware-com";
+    vec![set, object("coordination.k8s.io/v1", "Lease", name, lease)]
+}
+
 fn huge() -> Vec<Value> {
-    let filler = "x".repeat(900_000);
+    let filler = "x".repeat(700_000);
     let mut set = workload("DaemonSet", "vsphere-csi-node-huge", "csi-vsphere/driver", "default");
     set["spec"]["template"]["spec"]["containers"][0]["env"] =
         json!([{"name": "FILLER", "value": filler}]);
     set["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "no-node"});
+    let labels = (0..3000).map(|number| (format!("label-{number}"), json!("x".repeat(60))));
+    set["metadata"]["labels"].as_object_mut().unwrap().extend(labels);
     let data = json!({"data": {"filler": filler}});
     vec![set, object("v1", "ConfigMap", "vsphere-cloud-config", data)]
 }

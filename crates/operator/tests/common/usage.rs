@@ -60,7 +60,8 @@ fn lines(events: &[Value]) -> BTreeSet<String> {
         let code = event["responseStatus"]["code"].as_u64().unwrap_or_default();
         let message = string(&event["responseStatus"]["message"]);
         // Quotas and policies answer with this code too.
-        let denied = code == 403 && message.contains("is forbidden: User \"");
+        let refused = ["is forbidden: User \"", "is attempting to grant"];
+        let denied = code == 403 && refused.iter().any(|part| message.contains(part));
         let outcome = if denied { "denied" } else { "used" };
         let verb = string(&event["verb"]);
         // A server-side apply that creates an object needs both verbs.

@@ -6,30 +6,40 @@ use health::facts::NetworkPlugin;
 use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::ResourceExt;
+use plan::names;
 
 use crate::cluster::belongs_to;
 
 /// How long a network plugin has to start on a node, in seconds.
 const TIMEOUT: i64 = 120;
 
-/// The DaemonSets of network plugins, and the product name of each.
-const PLUGINS: [(&str, &str); 11] = [
-    ("antrea-agent", "Antrea"),
-    ("calico-node", "Calico"),
-    ("canal", "Canal"),
-    ("rke2-canal", "Canal"),
-    ("cilium", "Cilium"),
-    ("kube-flannel-ds", "Flannel"),
-    ("kube-flannel", "Flannel"),
-    ("kube-router", "kube-router"),
-    ("ovnkube-node", "OVN-Kubernetes"),
-    ("sdn", "OpenShift SDN"),
-    ("weave-net", "Weave Net"),
+/// The DaemonSets of network plugins, the product name of each, and the namespace that its manifests use apart from
+/// `kube-system`.
+const PLUGINS: [(&str, &str, &str); 11] = [
+    ("antrea-agent", "Antrea", ""),
+    ("calico-node", "Calico", "calico-system"),
+    ("canal", "Canal", ""),
+    ("rke2-canal", "Canal", ""),
+    ("cilium", "Cilium", "cilium"),
+    ("kube-flannel-ds", "Flannel", "kube-flannel"),
+    ("kube-flannel", "Flannel", "kube-flannel"),
+    ("kube-router", "kube-router", ""),
+    ("ovnkube-node", "OVN-Kubernetes", "openshift-ovn-kubernetes"),
+    ("sdn", "OpenShift SDN", "openshift-sdn"),
+    ("weave-net", "Weave Net", ""),
 ];
 
+/// The product name of the network plugin that a DaemonSet belongs to. A tenant can give a DaemonSet any name, so it
+/// counts only where admins install the plugin.
+fn product(set: &DaemonSet) -> Option<&'static str> {
+    let (name, namespace) = (set.name_any(), set.namespace().unwrap_or_default());
+    let (_, product, own) = PLUGINS.iter().find(|(known, ..)| *known == name)?;
+    (namespace == names::KUBE_SYSTEM || !own.is_empty() && namespace == *own).then_some(product)
+}
+
 /// Whether a DaemonSet belongs to a network plugin.
-pub(crate) fn is_plugin(name: &str) -> bool {
-    PLUGINS.iter().any(|(known, _)| *known == name)
+pub(crate) fn is_plugin(set: &DaemonSet) -> bool {
+    product(set).is_some()
 }
 
 /// A running network plugin.
@@ -47,12 +57,11 @@ pub(crate) struct Plugin {
 impl Plugin {
     /// The plugin that a DaemonSet belongs to.
     pub(crate) fn from_daemon_set(set: &DaemonSet) -> Option<Self> {
-        let own = set.name_any();
-        let (_, name) = PLUGINS.iter().find(|(known, _)| *known == own)?;
+        let name = product(set)?;
         let status = set.status.as_ref()?;
         Some(Self {
             name,
-            set: own,
+            set: set.name_any(),
             namespace: set.namespace().unwrap_or_default(),
             incomplete: status.number_ready < status.desired_number_scheduled,
             selector: super::watched::selector(set.spec.as_ref().map(|spec| &spec.selector)),
@@ -133,6 +142,21 @@ mod tests {
         let short = network(&[plugin], &[pod("2026-01-01T11:59:30Z")], none(), now);
         assert_eq!(short.missing_on, [""; 0], "it may still be starting");
         assert!(!Plugin::from_daemon_set(&set(2)).unwrap().incomplete);
+    }
+
+    #[test]
+    fn a_daemon_set_of_a_tenant_is_no_network_plugin() {
+        let in_namespace = |name: &str, namespace: &str| {
+            let mut set = set(1);
+            set.metadata.name = Some(name.to_owned());
+            set.metadata.namespace = Some(namespace.to_owned());
+            Plugin::from_daemon_set(&set).map(|plugin| plugin.name)
+        };
+        assert_eq!(in_namespace("antrea-agent", "tenant"), None);
+        assert_eq!(in_namespace("antrea-agent", ""), None);
+        assert_eq!(in_namespace("cilium", "calico-system"), None, "the namespace of another one");
+        assert_eq!(in_namespace("calico-node", "calico-system"), Some("Calico"));
+        assert_eq!(in_namespace("cilium", "kube-system"), Some("Cilium"));
     }
 
     #[test]

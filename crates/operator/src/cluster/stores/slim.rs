@@ -2,7 +2,10 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::{
+    api::apps::v1::{DaemonSet, Deployment},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{Resource, ResourceExt};
 use plan::names;
 use serde::Serialize;
@@ -15,7 +18,7 @@ pub(super) fn plain<K: Resource>(object: &mut K) {
 
 /// The maximum number of bytes to keep of a workload outside the allowed namespaces. A driver's workload has
 /// 20 KB; a far larger one is a tenant's attempt to fill the operator's memory.
-const LARGEST: usize = 128 * 1024;
+const LARGEST: usize = 32 * 1024;
 
 fn is_oversized<K: Resource + Serialize>(object: &K) -> bool {
     let namespace = object.meta().namespace.as_deref().unwrap_or_default();
@@ -30,10 +33,9 @@ pub(super) fn slim_daemon_set(set: &mut DaemonSet) {
     let template = set.spec.as_ref().map(|spec| &spec.template);
     if is_relevant("DaemonSet", set, template) && !is_oversized(set) {
         set.metadata.managed_fields = managers;
-    } else if !is_plugin(&set.name_any()) {
+    } else if !is_plugin(set) {
         (set.spec, set.status) = (None, None);
-        set.metadata.annotations = None;
-        set.metadata.generation = None;
+        keep_name(&mut set.metadata);
     }
 }
 
@@ -47,9 +49,19 @@ pub(super) fn slim_deployment(deployment: &mut Deployment) {
         deployment.metadata.managed_fields = managers;
     } else {
         (deployment.spec, deployment.status) = (None, None);
-        deployment.metadata.annotations = None;
-        deployment.metadata.generation = None;
+        keep_name(&mut deployment.metadata);
     }
+}
+
+/// Keeps only what identifies an object. Kubernetes limits the size of annotations, but not that of labels.
+fn keep_name(metadata: &mut ObjectMeta) {
+    *metadata = ObjectMeta {
+        name: metadata.name.take(),
+        namespace: metadata.namespace.take(),
+        uid: metadata.uid.take(),
+        resource_version: metadata.resource_version.take(),
+        ..ObjectMeta::default()
+    };
 }
 
 /// A number that changes with every write.
@@ -92,7 +104,7 @@ mod tests {
     #[test]
     fn of_a_tenants_huge_workload_only_the_name_is_kept() {
         for (namespace, bytes, kept) in [
-            ("tenant", 100 * 1024, true),
+            ("tenant", 20 * 1024, true),
             ("tenant", LARGEST, false),
             (names::KUBE_SYSTEM, LARGEST, true),
         ] {
@@ -103,6 +115,22 @@ mod tests {
             slim_deployment(&mut deployment);
             assert_eq!(deployment.spec.is_some(), kept, "{namespace}, {bytes} bytes");
             assert_eq!(deployment.name_any(), "vsphere-csi-node");
+        }
+    }
+
+    #[test]
+    fn of_a_tenants_workload_with_huge_labels_only_the_name_is_kept() {
+        let labels: serde_json::Map<_, _> =
+            (0..2000).map(|n| (format!("label-{n}"), json!("x".repeat(60)))).collect();
+        for name in ["web", "vsphere-csi-node", "cilium"] {
+            let mut set: DaemonSet = workload("tenant", 0);
+            set.metadata.name = Some(name.to_owned());
+            set.metadata.labels = serde_json::from_value(json!(labels)).unwrap();
+            set.metadata.finalizers = Some(vec!["example.com/x".repeat(1000)]);
+            slim_daemon_set(&mut set);
+            let kept = serde_json::to_vec(&set).unwrap().len();
+            assert!(kept < 500, "{name}: {kept} bytes");
+            assert_eq!(set.name_any(), name);
         }
     }
 }
