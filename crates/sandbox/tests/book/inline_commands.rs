@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 11] = [
 const LITERAL_TARGETS: [&str; 2] = ["make", "make peers-status"];
 
 /// Commands of the pages, the form that is run, and the exit code.
-const RUN_AS: [(&str, &str, i32); 54] = [
+const RUN_AS: [(&str, &str, i32); 56] = [
     // It asks questions on a terminal: blocks for a terminal run it.
     ("vdoctl configure", "vdoctl configure", 2),
     ("vdoctl configure -f", "vdoctl configure -f vdo.yaml", 0),
@@ -114,6 +114,8 @@ const RUN_AS: [(&str, &str, i32); 54] = [
         0,
     ),
     ("keygen FILE", "rm -f catalog.key; vdoctl catalog keygen catalog.key", 0),
+    ("push FILE URL", "vdoctl catalog push --help", 0),
+    ("vdoctl catalog push", "vdoctl catalog push --help", 0),
     ("sign FILE --key FILE", "vdoctl catalog sign built.yaml --key signing.key", 0),
     ("diff OLD NEW", "vdoctl catalog diff embedded built.yaml", 0),
     (

@@ -27,7 +27,7 @@ const FOREIGN: &[&str] = &[
     "Subscription",
 ];
 
-/// What each way to install VDO applies, by way.
+/// The objects that each way to install VDO applies, by way.
 fn manifests(workdir: &Workdir) -> BTreeMap<String, Vec<Object>> {
     let at = |path: &str| workdir.path().join(path);
     let mut all = BTreeMap::from([("install.yaml".to_owned(), install::objects())]);
@@ -118,8 +118,7 @@ impl Schemas<'_> {
     /// Writes one file for each kind, with the names that kubeconform looks for.
     fn write(&self, folder: &Path) {
         fs::create_dir_all(folder).unwrap();
-        for (name, definition) in self.0.iter().filter(|(name, _)| !name.contains(RECURSIVE))
-        {
+        for (name, definition) in self.0.iter().filter(|(name, _)| !name.contains(RECURSIVE)) {
             let kinds = definition["x-kubernetes-group-version-kind"].as_array();
             // Options of a request belong to every group; they are no objects.
             for kind in kinds.into_iter().flatten().filter(|_| !name.ends_with("Options")) {
