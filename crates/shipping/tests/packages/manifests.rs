@@ -27,6 +27,9 @@ const FOREIGN: &[&str] = &[
     "Subscription",
 ];
 
+/// A mistake in an object.
+type Change = fn(&mut Value);
+
 /// The objects that each way to install VDO applies, by way.
 fn manifests(workdir: &Workdir) -> BTreeMap<String, Vec<Object>> {
     let at = |path: &str| workdir.path().join(path);
@@ -186,7 +189,7 @@ async fn every_manifest_matches_the_schemas_of_the_api_server() {
     }
 
     // The check can fail: a wrong type, an unknown field, an unknown kind, a wrong field of an object of VDO.
-    let mistakes: [(&str, fn(&mut Value)); 4] = [
+    let mistakes: [(&str, Change); 4] = [
         ("Deployment", |object| object["spec"]["replicas"] = json!("two")),
         ("Deployment", |object| object["spec"]["template"]["spec"]["hostnetwork"] = json!(true)),
         ("Deployment", |object| object["kind"] = json!("Deploymnet")),
