@@ -43,8 +43,8 @@ use crate::text::{CatalogUrl, ObjectName, Span};
     .message("set matrixURL to fetch a catalog, or bundle to use one inside the cluster, not both"))]
 #[serde(rename_all = "camelCase")]
 pub struct CompatibilityConfigSpec {
-    /// The URL of the catalog. The catalog must be signed (`vdoctl catalog sign`) with the key in
-    /// `publicKey`. VDO also reads the JSON matrix of the Go VDO if it is signed the same way; put an
+    /// The URL of the catalog: `https://` for a file on a web server, `oci://` for an artifact in a container
+    /// registry. The catalog must be signed (`vdoctl catalog sign`) with the key in `publicKey`. VDO also reads the JSON matrix of the Go VDO if it is signed the same way; put an
     /// unsigned matrix into `bundle`.
     ///
     /// Example: `https://example.com/vdo/catalog.yaml`

@@ -268,8 +268,8 @@ text!(
 text!(
     /// The URL of a catalog.
     CatalogUrl, max 2048,
-    "self == '' || self.matches(r'^(https?|file)://.+')",
-    "must begin with https://, http:// or file://"
+    "self == '' || self.matches(r'^(https?|oci|file)://.+')",
+    "must begin with https://, oci://, http:// or file://"
 );
 
 /// A file share permission. Not an enum, because the Go VDO accepted any string.

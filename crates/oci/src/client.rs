@@ -24,7 +24,6 @@ use crate::{
     },
     manifest::{ACCEPTED, Descriptor, RawManifest},
     reference::Repository,
-    upload::FilePart,
 };
 
 /// No manifest is larger; registries have the same limit.
@@ -102,7 +101,7 @@ impl Client {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
-            .user_agent(concat!("vdoctl/", env!("CARGO_PKG_VERSION")));
+            .user_agent(concat!("vdo/", env!("CARGO_PKG_VERSION")));
         if let Some(pem) = &options.authorities {
             let what = "the file with certificate authorities";
             let authorities = Certificate::from_pem_bundle(pem).context(SetupSnafu { what })?;
@@ -226,7 +225,8 @@ impl Client {
         &self,
         repository: &Repository,
         digest: &Digest,
-        part: &FilePart,
+        size: u64,
+        body: impl Fn() -> reqwest::Body,
     ) -> Result<(), Error> {
         let name = format!("{repository}@{digest}");
         let url = self.url(repository, "blobs/uploads/");
@@ -240,7 +240,7 @@ impl Client {
         let request = || {
             let request = self.http.put(place.clone());
             let request = request.header(header::CONTENT_TYPE, "application/octet-stream");
-            request.header(header::CONTENT_LENGTH, part.size).body(part.body())
+            request.header(header::CONTENT_LENGTH, size).body(body())
         };
         self.send(repository, Access::Push, &name, request).await.map(drop)
     }

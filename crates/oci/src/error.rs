@@ -24,7 +24,7 @@ pub enum Error {
     Manifest { name: String, source: serde_json::Error },
 
     #[snafu(display(
-        "the manifest of {name} has the format {media_type:?}, which vdoctl does not know"
+        "the manifest of {name} has the format {media_type:?}, which VDO does not know"
     ))]
     UnknownFormat { name: String, media_type: String },
 
@@ -48,7 +48,7 @@ pub enum Error {
     #[snafu(display("the registry {host} requires credentials for {path}"))]
     Unauthorized { host: String, path: String, anonymous: bool },
 
-    #[snafu(display("the token service of {host} is {realm:?}, which vdoctl does not use"))]
+    #[snafu(display("the token service of {host} is {realm:?}, which VDO does not use"))]
     Realm { host: String, realm: String },
 
     #[snafu(display("the token service of {host} gave no token"))]
@@ -62,6 +62,9 @@ pub enum Error {
 
     #[snafu(display("{name} has the digest {found}, not {expected}"))]
     OtherDigest { name: String, expected: String, found: String },
+
+    #[snafu(display("{name} contains no file of the type {media_type}"))]
+    NoContent { name: String, media_type: String },
 
     #[snafu(display("{name} is larger than {limit} bytes"))]
     TooLarge { name: String, limit: u64 },

@@ -135,7 +135,7 @@ async fn send(
     let part = FilePart { path, at: place.at, size: place.size, sent };
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let sending = client.send_blob(repository, &blob.digest, &part);
+    let sending = client.send_blob(repository, &blob.digest, part.size, || part.body());
     tokio::pin!(sending);
     loop {
         tokio::select! {

@@ -5,6 +5,8 @@
 //!   registry ──► export ──► archive (OCI image layout, tar) ──► import ──► registry of the site
 //!      client ◄────┘           tar, manifest       └──► verify ──► client
 //!        credentials, authentication                (both ends)
+//!
+//!   registry ◄──► artifact: files that are no images, such as a signed catalog
 //! ```
 //!
 //! # Guarantees
@@ -14,6 +16,7 @@
 //! - Credentials are sent only to the registry that they are for, and to the token service that this registry names.
 
 mod archive;
+mod artifact;
 mod authentication;
 mod client;
 mod credentials;
@@ -29,6 +32,7 @@ mod upload;
 mod verify;
 
 pub use archive::{Archive, ArchivedImage};
+pub use artifact::Artifact;
 pub use client::{Client, ClientOptions};
 pub use credentials::Credentials;
 pub use digest::Digest;

@@ -59,6 +59,14 @@ pub struct Reference {
 }
 
 impl Reference {
+    /// Reads `oci://HOST/PATH:TAG` or `oci://HOST/PATH@DIGEST`. The host is never implied.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        let text = url.strip_prefix("oci://").unwrap_or_default();
+        let host = text.split('/').next().unwrap_or_default();
+        let named = text.parse::<Self>().ok().filter(|named| named.repository.host == host);
+        named.context(ReferenceSnafu { text: url })
+    }
+
     /// Name and tag, without the digest.
     pub fn tagged(&self) -> String {
         match &self.tag {
@@ -143,6 +151,17 @@ mod tests {
             "a.b/x y:1",
         ] {
             assert!(text.parse::<Reference>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_url_names_the_host() {
+        let named = Reference::from_url("oci://r.example.com:5000/vdo/catalog:1").unwrap();
+        assert_eq!(named.to_string(), "r.example.com:5000/vdo/catalog:1");
+        for url in
+            ["oci://vdo/catalog:1", "oci://catalog:1", "r.example.com/a:1", "oci://r.example.com/a"]
+        {
+            assert!(Reference::from_url(url).is_err(), "{url}");
         }
     }
 

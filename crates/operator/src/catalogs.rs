@@ -1,7 +1,7 @@
 //! Selects the catalog in use: the embedded one, or a newer one that a CompatibilityConfig names.
 //!
 //! ```text
-//!   CompatibilityConfig ─► URL ─► fetch ──┐
+//!   CompatibilityConfig ─► URL ─► fetch ──┐        (web server, registry)
 //!                       └► ConfigMap ─────┼─► offer ─► the catalog in use ─► stored for a restart
 //!   compat-matrix-config (Go VDO) ────────┘
 //! ```
@@ -10,19 +10,17 @@
 //! finding report the reason. A signed catalog stays in use even after a restart or its own expiry. The
 //! operator fetches a catalog in parallel with the rounds, so a slow network delays nothing else.
 
+mod fetch;
 pub(crate) mod matrix;
 mod stored;
 
-use runtime::error_chain::error_chain;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{CompatibilityConfig, CompatibilityConfigStatus, VDOConfig, vdo_config::CatalogSource};
 use catalog::{
     Catalog, ReadError,
     parse::{MAX_BYTES, SCHEMA_MAJOR},
-    trust::{
-        BoundedBuffer, CatalogStore, MAX_BUNDLE_BYTES, PublicKey, Refusal, Trust, project_keys,
-    },
+    trust::{CatalogStore, MAX_BUNDLE_BYTES, PublicKey, Refusal, Trust, project_keys},
 };
 use health::facts::{CatalogTrouble, CatalogTroubleKind};
 use jiff::Timestamp;
@@ -314,7 +312,7 @@ impl Catalogs {
         self.last = Some((seen, Instant::now()));
         let (url, changed) = (url.to_owned(), self.changed.clone());
         self.fetching.spawn(async move {
-            let outcome = tokio::time::timeout(TIMEOUT, get(&url)).await;
+            let outcome = tokio::time::timeout(TIMEOUT, fetch::fetch(&url)).await;
             let late = || (CatalogTroubleKind::Unreachable, format!("no answer in {TIMEOUT:?}"));
             let outcome = outcome.unwrap_or_else(|_| Err(late()));
             changed.send_replace(());
@@ -439,24 +437,6 @@ type Reason = (CatalogTroubleKind, String);
 
 fn refused(refusal: &Refusal) -> Reason {
     (kind_of(refusal), refusal.to_string())
-}
-
-async fn get(url: &str) -> Result<Vec<u8>, Reason> {
-    let unreachable = |reason| (CatalogTroubleKind::Unreachable, reason);
-    if let Some((scheme @ ("oci" | "file"), _)) = url.split_once("://") {
-        return Err(unreachable(format!(
-            "{scheme}:// is not read: publish the signed catalog under https://, or put it into a \
-             ConfigMap and name that in spec.bundle"
-        )));
-    }
-    let failed = |error: reqwest::Error| unreachable(error_chain(&error));
-    let mut answer =
-        reqwest::get(url).await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
-    let mut intake = BoundedBuffer::expecting(answer.content_length()).map_err(|e| refused(&e))?;
-    while let Some(piece) = answer.chunk().await.map_err(failed)? {
-        intake.push(&piece).map_err(|e| refused(&e))?;
-    }
-    Ok(intake.into_bytes())
 }
 
 /// The CompatibilityConfig that VDO follows: the oldest one in the operator's namespace.

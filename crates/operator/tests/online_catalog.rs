@@ -1,5 +1,5 @@
-//! A signed catalog from a web server: over TLS with the authority of a site, and through a proxy. The server also does
-//! everything that a broken or hostile one does.
+//! A signed catalog from a web server and from a real container registry: over TLS with the authority of a site, and
+//! through a proxy. The server also does everything that a broken or hostile one does.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -12,7 +12,7 @@ use std::{
 use api::CompatibilityConfig;
 use catalog::{
     Driver, Implementation,
-    trust::{Bundle, SigningKey},
+    trust::{Bundle, MAX_BUNDLE_BYTES, MEDIA_TYPE, SigningKey},
 };
 use common::{NAMESPACE, Testbed};
 use jiff::{SignedDuration, Timestamp};
@@ -20,9 +20,10 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
+use oci::{Artifact, ClientOptions, Digest};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use serde_json::{Value, json};
-use testkit::{Authority, eventually};
+use testkit::{Authority, Registry, eventually};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
     net::{TcpListener, TcpStream},
@@ -30,8 +31,9 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// A name that only the proxy knows.
+/// Names that only the proxy knows.
 const HOST: &str = "catalog.test";
+const REGISTRY: &str = "registry.test";
 /// A release that the embedded catalog lacks.
 const RELEASE: &str = "3.7.99";
 
@@ -70,15 +72,16 @@ struct Server {
     /// The targets that the proxy was asked for.
     targets: Arc<Mutex<Vec<String>>>,
     authority: String,
+    registry: Registry,
     _tasks: JoinSet<()>,
 }
 
 impl Server {
-    /// A web server, and a proxy that leads to it.
+    /// A web server, a registry, and a proxy that leads to them.
     async fn start() -> Self {
         testkit::install_tls_provider();
         let authority = Authority::new("site").unwrap();
-        let identity = authority.server(&[HOST]).unwrap();
+        let identity = authority.server(&[HOST, REGISTRY]).unwrap();
         let chain = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
         let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
         let config = rustls::ServerConfig::builder().with_no_client_auth();
@@ -88,9 +91,24 @@ impl Server {
         let targets: Arc<Mutex<Vec<String>>> = Arc::default();
         let server = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = server.local_addr().unwrap();
+        let registry = Registry::start().await;
+        let registry_behind_tls = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let registry_address = registry_behind_tls.local_addr().unwrap();
         let proxy = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let proxy_address = format!("http://{}", proxy.local_addr().unwrap());
         let mut tasks = JoinSet::new();
+        let (behind, tls) = (registry.address(), acceptor.clone());
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = registry_behind_tls.accept().await {
+                let tls = tls.clone();
+                connections.spawn(async move {
+                    let Ok(mut client) = tls.accept(client).await else { return };
+                    let mut registry = TcpStream::connect(behind).await.unwrap();
+                    let _ = copy_bidirectional(&mut client, &mut registry).await;
+                });
+            }
+        });
         let known = answers.clone();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
@@ -110,20 +128,33 @@ impl Server {
                 let seen = seen.clone();
                 connections.spawn(async move {
                     let head = read_head(&mut client).await.unwrap_or_default();
-                    seen.lock().unwrap().extend(head.split(' ').nth(1).map(str::to_owned));
-                    let mut server = TcpStream::connect(address).await.unwrap();
+                    let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+                    let is_registry = target.starts_with(REGISTRY);
+                    seen.lock().unwrap().push(target);
+                    let server = if is_registry { registry_address } else { address };
+                    let mut server = TcpStream::connect(server).await.unwrap();
                     client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
                     let _ = copy_bidirectional(&mut client, &mut server).await;
                 });
             }
         });
         let authority = authority.certificate();
-        Self { answers, proxy: proxy_address, targets, authority, _tasks: tasks }
+        Self { answers, proxy: proxy_address, targets, authority, registry, _tasks: tasks }
     }
 
     fn set(&self, path: &str, answer: Answer) -> String {
         self.answers.lock().unwrap().insert(path.to_owned(), answer);
         format!("https://{HOST}{path}")
+    }
+
+    /// Puts a file into the registry, as `vdoctl catalog push` does.
+    async fn push(&self, testbed: &Testbed, tag: &str, media_type: &str, content: &str) -> String {
+        let file = testbed.workdir.write("catalog.bundle.json", content).unwrap();
+        let options = ClientOptions { plain_http: true, ..ClientOptions::default() };
+        let client = oci::Client::new(options).unwrap();
+        let target = format!("{}/vdo/catalog:{tag}", self.registry.address());
+        client.push_artifact(&target.parse().unwrap(), media_type, &file).await.unwrap();
+        format!("oci://{REGISTRY}/vdo/catalog:{tag}")
     }
 }
 
@@ -246,11 +277,91 @@ async fn a_new_driver_release_needs_no_new_vdo_and_no_server_can_force_one() {
     // The old key is retired: the site trusts the new one, which signed the catalog in use too, then alone.
     let url = server.set("/v10", Answer::Text(signed(10, std::slice::from_ref(new))));
     point_to(&configs, json!({"matrixURL": url, "publicKey": new_id})).await;
-    eventually("the catalog of the new key is in use", 60, async || {
-        let status = configs.get("catalog").await.unwrap().status.unwrap_or_default();
-        if status.serial == Some(10) { Ok(()) } else { Err(format!("{status:?}")) }
-    })
-    .await;
+    serial_is(&configs, 10).await;
     testbed.ready(&operator, 60).await;
     assert_eq!(version().await, RELEASE);
+
+    catalogs_from_a_registry(&testbed, &server, &configs, new).await;
+    testbed.ready(&operator, 60).await;
+    assert_eq!(version().await, RELEASE);
+}
+
+async fn serial_is(configs: &Api<CompatibilityConfig>, serial: i64) {
+    eventually(&format!("the catalog with serial {serial} is in use"), 60, async || {
+        let status = configs.get("catalog").await.unwrap().status.unwrap_or_default();
+        if status.serial == Some(serial) { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+}
+
+/// The publisher moves into a real registry. Serial 10 is in use.
+async fn catalogs_from_a_registry(
+    testbed: &Testbed,
+    server: &Server,
+    configs: &Api<CompatibilityConfig>,
+    key: &SigningKey,
+) {
+    let keys = std::slice::from_ref(key);
+    // As a release publishes it: a layout, which crane pushes.
+    let artifact = Artifact {
+        title: "catalog.bundle.json".into(),
+        media_type: MEDIA_TYPE.into(),
+        content: signed(11, keys).into_bytes(),
+    };
+    for (path, content) in artifact.layout().unwrap() {
+        let path = testbed.workdir.path().join("layout").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    let layout = testbed.workdir.path().join("layout");
+    let pushed = server.registry.push_layout(&layout, "vdo/catalog", "1").unwrap();
+    let url = format!("oci://{REGISTRY}/vdo/catalog:1");
+    point_to(configs, json!({"matrixURL": url, "poll": "1s"})).await;
+    serial_is(configs, 11).await;
+    let status = configs.get("catalog").await.unwrap().status.unwrap();
+    assert_eq!(status.source.as_deref(), Some(url.as_str()));
+    let targets = server.targets.lock().unwrap().clone();
+    assert!(targets.contains(&format!("{REGISTRY}:443")), "not through the proxy: {targets:?}");
+
+    // The publisher moves the tag, and the operator follows it. A digest stays what it is.
+    server.push(testbed, "1", MEDIA_TYPE, &signed(12, keys)).await;
+    serial_is(configs, 12).await;
+    let by_digest = format!("oci://{pushed}");
+    point_to(configs, json!({"matrixURL": by_digest, "poll": null})).await;
+    testbed.finding_about("VDO-1104", 90, &[&by_digest]).await;
+
+    let (unknown, _) = SigningKey::generate().unwrap();
+    let expired = Timestamp::now() - SignedDuration::from_hours(1);
+    let expired = Bundle::sign(catalog_with_release(14, expired).as_bytes(), keys).to_json();
+    let huge = "#".repeat(MAX_BUNDLE_BYTES + 1);
+    let next = signed(13, keys);
+    let cases = [
+        ("unknown-key", MEDIA_TYPE, signed(13, &[unknown]), "VDO-1103"),
+        ("unsigned", MEDIA_TYPE, catalog::EMBEDDED.to_owned(), "VDO-1103"),
+        ("older", MEDIA_TYPE, signed(9, keys), "VDO-1104"),
+        ("expired", MEDIA_TYPE, expired, "VDO-1104"),
+        ("huge", MEDIA_TYPE, huge, "VDO-1107"),
+        ("another-kind", "application/json", next, "VDO-1102"),
+    ];
+    for (tag, media_type, content, code) in cases {
+        let url = server.push(testbed, tag, media_type, &content).await;
+        point_to(configs, json!({ "matrixURL": url })).await;
+        testbed.finding_about(code, 90, &[&url]).await;
+        let status = configs.get("catalog").await.unwrap().status.unwrap();
+        assert_eq!(status.serial, Some(12), "{tag}: {status:?}");
+    }
+    let missing = [
+        format!("oci://{REGISTRY}/vdo/catalog:none"),
+        format!("oci://{REGISTRY}/vdo/catalog@{}", Digest::from_bytes(b"none")),
+    ];
+    for url in missing {
+        point_to(configs, json!({ "matrixURL": url })).await;
+        testbed.finding_about("VDO-1101", 90, &[&url]).await;
+    }
+    point_to(configs, json!({ "matrixURL": url })).await;
+    testbed
+        .status("the catalog is fetched again", 60, |status| {
+            status.findings.iter().all(|finding| finding.code != "VDO-1101")
+        })
+        .await;
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   release_documents olm FOLDER CREATED [IMAGE=DIGEST]...     the OLM bundle, with digests
+//!   release_documents artifact FOLDER BUNDLE                  the signed catalog, as an OCI image layout
 //!   release_documents krew VERSION [OS/ARCHITECTURE=FILE]...   the manifest of the kubectl plugin
 //!   release_documents sbom PACKAGE METADATA LOCK               the bill of materials of a binary
 //!   release_documents provenance VERSION COMMIT SHA256SUMS     who built which files from which commit
@@ -20,6 +21,7 @@ fn main() -> Outcome {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["olm", folder, created, images @ ..] => olm(Path::new(folder), created, images),
+        ["artifact", folder, bundle] => artifact(Path::new(folder), Path::new(bundle)),
         ["krew", version, archives @ ..] => krew(version, archives),
         ["sbom", package, metadata, lock] => {
             let lock = fs::read_to_string(lock)?;
@@ -27,7 +29,7 @@ fn main() -> Outcome {
             Ok(())
         }
         ["provenance", version, commit, sums] => provenance(version, commit, sums),
-        _ => Err("usage: release_documents olm|krew|sbom|provenance ...".into()),
+        _ => Err("usage: release_documents olm|artifact|krew|sbom|provenance ...".into()),
     }
 }
 
@@ -44,6 +46,21 @@ fn olm(folder: &Path, created: &str, images: &[&str]) -> Outcome {
         let path = folder.join(path);
         fs::create_dir_all(path.parent().unwrap_or(folder))?;
         fs::write(path, file.text)?;
+    }
+    Ok(())
+}
+
+fn artifact(folder: &Path, bundle: &Path) -> Outcome {
+    let title = bundle.file_name().and_then(|name| name.to_str()).ok_or("the bundle has a name")?;
+    let artifact = oci::Artifact {
+        title: title.to_owned(),
+        media_type: catalog::trust::MEDIA_TYPE.to_owned(),
+        content: fs::read(bundle)?,
+    };
+    for (path, content) in artifact.layout()? {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        fs::write(path, content)?;
     }
     Ok(())
 }

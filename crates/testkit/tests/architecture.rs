@@ -22,7 +22,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("plan", &["driver-config", "api", "catalog", "health"]),
     ("runtime", &[]),
     ("oci", &[]),
-    ("operator", &["vsphere", "driver-config", "api", "catalog", "health", "plan", "runtime"]),
+    (
+        "operator",
+        &["vsphere", "driver-config", "api", "catalog", "health", "plan", "runtime", "oci"],
+    ),
     ("cloud-controller", &["vsphere", "driver-config", "runtime"]),
     ("csi", &["vsphere", "driver-config", "runtime"]),
     (

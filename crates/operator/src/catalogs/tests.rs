@@ -197,10 +197,10 @@ fn a_matrix_of_the_go_vdo_is_used_for_releases_vdo_carries() {
 
 #[tokio::test]
 async fn an_address_of_a_kind_that_is_not_read_is_refused_with_the_way_out() {
-    for url in ["oci://registry.example.com/vdo/catalog:latest", "file:///etc/catalog.yaml"] {
-        let (_, refused) = get(url).await.unwrap_err();
-        assert!(refused.contains("https://") && refused.contains("spec.bundle"), "{refused}");
-    }
+    let (_, refused) = fetch::fetch("file:///etc/catalog.yaml").await.unwrap_err();
+    assert!(refused.contains("https://") && refused.contains("spec.bundle"), "{refused}");
+    let (_, refused) = fetch::fetch("oci://vdo/catalog").await.unwrap_err();
+    assert!(refused.contains("oci://HOST/REPOSITORY:TAG"), "{refused}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 11] = [
 const LITERAL_TARGETS: [&str; 2] = ["make", "make peers-status"];
 
 /// Commands of the pages, the form that is run, and the exit code.
-const RUN_AS: [(&str, &str, i32); 54] = [
+const RUN_AS: [(&str, &str, i32); 57] = [
     // It asks questions on a terminal: blocks for a terminal run it.
     ("vdoctl configure", "vdoctl configure", 2),
     ("vdoctl configure -f", "vdoctl configure -f vdo.yaml", 0),
@@ -37,6 +37,7 @@ const RUN_AS: [(&str, &str, i32); 54] = [
     ("configure drivers", "vdoctl configure drivers -f vdo.yaml", 0),
     ("configure compatibility-matrix", "vdoctl configure compatibility-matrix built.yaml", 0),
     ("update compatibility-matrix", "vdoctl update compatibility-matrix built.yaml", 0),
+    ("vdoctl deploy --host-network always", "vdoctl deploy --host-network always --dry-run", 0),
     ("deploy --spec", "vdoctl deploy --spec deploy/install.yaml --dry-run", 0),
     // Later pages need these objects.
     ("vdoctl remove csi", "vdoctl remove csi --dry-run", 0),
@@ -114,6 +115,8 @@ const RUN_AS: [(&str, &str, i32); 54] = [
         0,
     ),
     ("keygen FILE", "rm -f catalog.key; vdoctl catalog keygen catalog.key", 0),
+    ("push FILE URL", "vdoctl catalog push --help", 0),
+    ("vdoctl catalog push", "vdoctl catalog push --help", 0),
     ("sign FILE --key FILE", "vdoctl catalog sign built.yaml --key signing.key", 0),
     ("diff OLD NEW", "vdoctl catalog diff embedded built.yaml", 0),
     (

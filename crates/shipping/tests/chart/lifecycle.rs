@@ -125,5 +125,15 @@ async fn a_release_installs_upgrades_rolls_back_and_leaves_what_is_the_users() {
     assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm");
     helm.script(uninstall);
     assert_nothing_of_the_user_is_gone(&client).await;
+
+    // From Helm to kubectl: Helm forgets the release, and the same Deployment goes on.
+    let install = "helm install vdo deploy/chart --namespace vmware-system-vdo --wait --timeout 5m";
+    helm.script(install);
+    let installed = deployment(&client).await;
+    helm.script(page.take("--selector owner=helm"));
+    helm.script("kubectl apply --server-side --force-conflicts -f deploy/install.yaml");
+    assert_eq!(deployment(&client).await.metadata.uid, installed.metadata.uid);
+    assert_eq!(helm.script("helm list --all-namespaces --all --short").trim(), "");
+    assert_nothing_of_the_user_is_gone(&client).await;
     assert_eq!(*page.0.borrow(), Vec::<&str>::new(), "commands that no test runs");
 }

@@ -1,13 +1,15 @@
 //! The packages other than chart and kustomize, each checked by the program that reads it.
 //!
 //! ```text
-//!   olm       the bundle: the validators of operator-framework/api, opm, and an installation as OLM makes it
-//!   gitops    the health checks of Argo CD, in its Lua interpreter; the example for Flux
-//!   release   make release: checksums, signature, bills of materials, the kubectl plugin, twice the same
+//!   olm         the bundle: the validators of operator-framework/api, opm, and an installation as OLM makes it
+//!   gitops      the health checks of Argo CD, in its Lua interpreter; the example for Flux
+//!   manifests   every manifest: kubeconform with the schemas of a real API server, and kube-score
+//!   release     make release: checksums, signature, bills of materials, the kubectl plugin, twice the same
 //! ```
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod gitops;
+mod manifests;
 mod olm;
 mod release;
 

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    path::Path,
     process::Command,
 };
 
@@ -22,7 +23,7 @@ use crate::{checkout, documents, run, shown};
 
 const VERSION: &str = concat!("vdo.v", env!("CARGO_PKG_VERSION"));
 
-fn version(workdir: &Workdir) -> Value {
+pub(crate) fn version(workdir: &Workdir) -> Value {
     let path = "deploy/olm/bundle/manifests/vdo.clusterserviceversion.yaml";
     documents(&workdir.path().join(path)).remove(0)
 }
@@ -195,45 +196,8 @@ fn permissions(objects: &[Object]) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// The objects that OLM creates from a ClusterServiceVersion, for an OperatorGroup of the operator's own namespace.
-fn created_by_olm(version: &Value) -> Vec<Object> {
-    let namespace = api::NAMESPACE;
-    let install = &version["spec"]["install"]["spec"];
-    let mut objects = Vec::new();
-    for (list, prefix) in [("clusterPermissions", "Cluster"), ("permissions", "")] {
-        for (number, permission) in install[list].as_array().unwrap().iter().enumerate() {
-            let account = &permission["serviceAccountName"];
-            let mut metadata = json!({"name": format!("{VERSION}-{number}")});
-            if prefix.is_empty() {
-                metadata["namespace"] = json!(namespace);
-            }
-            let group = "rbac.authorization.k8s.io";
-            objects.push(json!({
-                "apiVersion": "v1", "kind": "ServiceAccount",
-                "metadata": {"name": account, "namespace": namespace},
-            }));
-            objects.push(json!({
-                "apiVersion": format!("{group}/v1"), "kind": format!("{prefix}Role"),
-                "metadata": metadata, "rules": permission["rules"],
-            }));
-            objects.push(json!({
-                "apiVersion": format!("{group}/v1"), "kind": format!("{prefix}RoleBinding"), "metadata": metadata,
-                "roleRef": {"apiGroup": group, "kind": format!("{prefix}Role"), "name": metadata["name"]},
-                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-            }));
-        }
-    }
-    for deployment in install["deployments"].as_array().unwrap() {
-        let mut spec = deployment["spec"].clone();
-        spec["template"]["metadata"]["annotations"]["olm.targetNamespaces"] = json!(namespace);
-        let condition = json!({"name": "OPERATOR_CONDITION_NAME", "value": VERSION});
-        let variables = spec.pointer_mut("/template/spec/containers/0/env").unwrap();
-        variables.as_array_mut().unwrap().push(condition);
-        objects.push(json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "spec": spec,
-            "metadata": {"name": deployment["name"], "namespace": namespace, "labels": deployment["label"]},
-        }));
-    }
-    objects.into_iter().map(Object).collect()
+pub(crate) fn created_by_olm(version: &Value) -> Vec<Object> {
+    testkit::created_by_olm(version).into_iter().map(Object).collect()
 }
 
 #[test]
@@ -245,32 +209,72 @@ fn with_the_prerequisites_the_operator_has_exactly_the_permissions_of_the_instal
     assert_eq!(permissions(&objects), permissions(&install::objects()));
 }
 
-async fn apply(plane: &ControlPlane, object: &Object) {
+async fn api_of(plane: &ControlPlane, object: &Object) -> Api<DynamicObject> {
     let (group, version) =
         object.0["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
     let gvk = GroupVersionKind::gvk(group, version, object.kind());
     let (resource, _) = kube::discovery::pinned_kind(&plane.client(), &gvk).await.unwrap();
     let client = plane.client();
-    let api = match object.namespace() {
-        "" => Api::<DynamicObject>::all_with(client, &resource),
-        namespace => Api::<DynamicObject>::namespaced_with(client, namespace, &resource),
-    };
+    match object.namespace() {
+        "" => Api::all_with(client, &resource),
+        namespace => Api::namespaced_with(client, namespace, &resource),
+    }
+}
+
+async fn apply(plane: &ControlPlane, object: &Object) {
     let by = PatchParams::apply("olm").force();
+    let api = api_of(plane, object).await;
     api.patch(object.name(), &by, &Patch::Apply(&object.0)).await.unwrap();
+}
+
+async fn get(plane: &ControlPlane, object: &Object) -> DynamicObject {
+    api_of(plane, object).await.get(object.name()).await.unwrap()
+}
+
+const PAGE: &str = include_str!("../../../../docs/install-olm.md");
+
+/// Runs the block of the page that contains a command.
+fn run_block(plane: &ControlPlane, workdir: &Workdir, command: &str) {
+    let blocks = PAGE.split("```sh\n").skip(1).map(|block| block.split_once("```").unwrap().0);
+    let found = blocks.into_iter().find(|block| block.contains(command));
+    let script = found.unwrap_or_else(|| panic!("the page has no `{command}`"));
+    in_shell(plane, workdir, script);
+}
+
+fn in_shell(plane: &ControlPlane, workdir: &Workdir, script: &str) {
+    let folders = [testkit::peer("helm"), testkit::peer("kubectl")];
+    let folders = folders.iter().filter_map(|program| program.parent()).map(Path::to_owned);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(folders.chain(std::env::split_paths(&path))).unwrap();
+    let mut shell = Command::new("bash");
+    shell.args(["-euo", "pipefail", "-c", script]).current_dir(workdir.path()).env("PATH", path);
+    run(shell.env("HOME", workdir.path()).env("KUBECONFIG", plane.kubeconfig()));
 }
 
 // Simulated kubelets of this process make the pods ready.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_operator_is_installed_as_olm_installs_it() {
+async fn olm_replaces_a_release_of_helm_and_nothing_of_it_is_left() {
     let plane = ControlPlane::builder().with_controllers().start().await;
     let nodes = Nodes::start(&plane).await;
     for name in ["node-1", "node-2"] {
         nodes.add(Node::named(name)).await;
     }
     let workdir = checkout();
-    for object in documents(&workdir.path().join("deploy/olm/prerequisites.yaml")) {
-        apply(&plane, &Object(object)).await;
+    let install = "helm install vdo deploy/chart --namespace vmware-system-vdo --create-namespace --wait --timeout 5m";
+    in_shell(&plane, &workdir, install);
+    let deployments = Api::<Deployment>::namespaced(plane.client(), api::NAMESPACE);
+    let installed = deployments.get("vdo").await.unwrap();
+    let version = version(&workdir);
+    // The examples that OpenShift's console offers are valid. They must survive.
+    let examples = version["metadata"]["annotations"]["alm-examples"].as_str().unwrap();
+    let examples: Vec<Object> =
+        serde_json::from_str::<Vec<Value>>(examples).unwrap().into_iter().map(Object).collect();
+    for example in &examples {
+        apply(&plane, example).await;
     }
+
+    run_block(&plane, &workdir, "--selector owner=helm");
+    run_block(&plane, &workdir, "deploy/olm/prerequisites.yaml");
     let manifests = workdir.path().join("deploy/olm/bundle/manifests");
     for file in fs::read_dir(manifests).unwrap() {
         let object = documents(&file.unwrap().path()).remove(0);
@@ -278,15 +282,29 @@ async fn the_operator_is_installed_as_olm_installs_it() {
             apply(&plane, &Object(object)).await;
         }
     }
-    for object in created_by_olm(&version(&workdir)) {
+    for object in created_by_olm(&version) {
         apply(&plane, &object).await;
     }
-    let deployments = Api::<Deployment>::namespaced(plane.client(), api::NAMESPACE);
-    eventually("the operator's pods are ready", 60, async || {
-        let status = deployments.get("vdo").await.unwrap().status.unwrap_or_default();
-        if status.ready_replicas == Some(2) { Ok(()) } else { Err(format!("{status:?}")) }
+    eventually("the pods of the new Deployment are ready", 60, async || {
+        let found = deployments.get("vdo").await.unwrap();
+        let (generation, status) = (found.metadata.generation, found.status.unwrap_or_default());
+        let is_new = status.observed_generation == generation && status.updated_replicas == Some(2);
+        let is_ready = is_new && status.ready_replicas == Some(2) && status.replicas == Some(2);
+        if is_ready { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
+    run_block(&plane, &workdir, "kubectl delete clusterrolebinding");
+    let adopted = deployments.get("vdo").await.unwrap();
+    assert_eq!(adopted.metadata.uid, installed.metadata.uid, "the same Deployment");
+    assert_ne!(adopted.metadata.generation, installed.metadata.generation, "OLM changed it");
+    let helm = run(Command::new(testkit::peer("helm"))
+        .args(["list", "--all-namespaces", "--all", "--short"])
+        .env("KUBECONFIG", plane.kubeconfig()));
+    assert_eq!(helm.trim(), "", "Helm has forgotten the release");
+    for example in &examples {
+        let found = get(&plane, example).await;
+        assert_eq!(found.metadata.deletion_timestamp, None, "{}", example.kind());
+    }
 
     // The API server lets the account do what the install manifest lets it do, and no more.
     let reviews = Api::<SubjectAccessReview>::all(plane.client());
@@ -313,11 +331,5 @@ async fn the_operator_is_installed_as_olm_installs_it() {
             expected,
             "{verb} {resource} {name} in {namespace:?}"
         );
-    }
-    // The examples that OpenShift's console offers are valid.
-    let version = version(&workdir);
-    let examples = version["metadata"]["annotations"]["alm-examples"].as_str().unwrap();
-    for example in serde_json::from_str::<Vec<Value>>(examples).unwrap() {
-        apply(&plane, &Object(example)).await;
     }
 }

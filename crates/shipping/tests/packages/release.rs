@@ -8,8 +8,9 @@ use std::{
     process::{Command, Output},
 };
 
+use catalog::trust::{MAX_BUNDLE_BYTES, MEDIA_TYPE};
 use serde_json::Value;
-use testkit::Workdir;
+use testkit::{Registry, Workdir};
 
 use crate::{documents, run, shown};
 
@@ -105,6 +106,7 @@ fn a_release_is_complete_signed_reproducible_and_every_change_is_noticed() {
         "install.yaml",
         "catalog.yaml",
         "catalog.bundle.json",
+        "vdo-catalog-V.oci.tar",
         "vdoctl-V-linux-amd64.cdx.json",
         "vdo-csi-V-linux-arm64.cdx.json",
         "provenance.json",
@@ -120,6 +122,7 @@ fn a_release_is_complete_signed_reproducible_and_every_change_is_noticed() {
     bills_list_every_crate(&first);
     documents_name_the_files(&first, &sums);
     catalog_is_trusted(&first);
+    catalog_is_an_artifact(&workdir, &first);
 
     // Somebody changes a file; somebody changes a file and its checksum; somebody signs with another key.
     let install = second.join("install.yaml");
@@ -278,4 +281,23 @@ fn catalog_is_trusted(release: &Path) {
     let other = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     let refused = vdoctl().arg(other).output().unwrap();
     assert!(!refused.status.success(), "{}", shown(&refused));
+}
+
+/// The real crane pushes the artifact into a real registry, and the client of the operator fetches it.
+fn catalog_is_an_artifact(workdir: &Workdir, release: &Path) {
+    let layout = workdir.path().join("catalog");
+    fs::create_dir(&layout).unwrap();
+    let archive = release.join(format!("vdo-catalog-{VERSION}.oci.tar"));
+    run(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(&layout));
+    testkit::install_tls_provider();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let fetched = runtime.block_on(async {
+        let registry = Registry::start().await;
+        registry.push_layout(&layout, "vdo-catalog", VERSION).unwrap();
+        let options = oci::ClientOptions { plain_http: true, ..oci::ClientOptions::default() };
+        let name = format!("{}/vdo-catalog:{VERSION}", registry.address()).parse().unwrap();
+        let client = oci::Client::new(options).unwrap();
+        client.fetch_artifact(&name, MEDIA_TYPE, MAX_BUNDLE_BYTES as u64).await.unwrap()
+    });
+    assert!(fetched == fs::read(release.join("catalog.bundle.json")).unwrap(), "other bytes");
 }

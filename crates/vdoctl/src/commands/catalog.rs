@@ -1,23 +1,32 @@
 //! `vdoctl catalog`.
 
+use std::path::PathBuf;
+
 use ::catalog::{
-    ReadError, manifest::Object, proofread, proofread::Mistake, read, tool, trust::Bundle,
+    ReadError,
+    manifest::Object,
+    proofread,
+    proofread::Mistake,
+    read, tool,
+    trust::{Bundle, MEDIA_TYPE},
 };
 use clap::{Args, Subcommand};
+use oci::Reference;
 use operator::writing;
 use serde_json::json;
 
 use crate::{
     cluster::Cluster,
+    commands::images::connection::{Connection, failed},
     critical,
     document::File,
-    failure::{Failure, Outcome},
+    failure::{Failure, Outcome, request},
     options::Global,
     screen::Screen,
     text::{fold, nearest, wrap},
 };
 
-/// List, show, compare, build, sign and import catalogs of driver releases.
+/// List, show, compare, build, sign, publish and import catalogs of driver releases.
 ///
 /// As a file, `embedded` means the built-in catalog and `-` means standard input.
 #[derive(Args, Debug)]
@@ -35,6 +44,38 @@ enum CatalogCommand {
         /// The catalog, or a signed bundle.
         file: String,
     },
+    Push(Push),
+}
+
+/// Put a signed catalog into a container registry, from where VDO fetches it.
+///
+/// The command prints the URL for spec.matrixURL of the CompatibilityConfig, and the digest of the artifact.
+#[derive(Args, Debug)]
+struct Push {
+    /// The signed bundle that vdoctl catalog sign wrote.
+    file: PathBuf,
+    /// The place in the registry, such as oci://registry.example.com/vdo/catalog:1.
+    #[arg(value_name = "URL")]
+    target: String,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Push {
+    async fn run(&self, screen: &Screen) -> Outcome {
+        let path = self.file.display().to_string();
+        let bytes = tool::bytes(&path).map_err(|error| tool_failed(&error))?;
+        if !Bundle::is_bundle(&bytes) {
+            let help = "sign it first: vdoctl catalog sign";
+            return request(format!("{path} is not signed, so VDO would refuse it"), help);
+        }
+        let target = Reference::from_url(&self.target);
+        let target = target.map_err(failed("reading the URL of the registry"))?;
+        let client = self.connection.client()?;
+        let pushed = client.push_artifact(&target, MEDIA_TYPE, &self.file).await;
+        let digest = pushed.map_err(failed("publishing the catalog"))?;
+        screen.print(&format!("matrixURL: {}\ndigest: {digest}\n", self.target))
+    }
 }
 
 /// The name of the ConfigMap and of the CompatibilityConfig that names it.
@@ -68,12 +109,16 @@ impl Catalog {
                 let answer = tool::run(command).map_err(|error| tool_failed(&error))?;
                 screen.print(&if prose { fold(&answer, screen.width) } else { answer })
             }
-            CatalogCommand::Import { .. } => Ok(()),
+            CatalogCommand::Import { .. } | CatalogCommand::Push(_) => Ok(()),
         }
     }
 
     pub(crate) async fn run(self, global: &Global, screen: &Screen) -> Outcome {
-        let CatalogCommand::Import { file } = &self.command else { return self.local(screen) };
+        let file = match &self.command {
+            CatalogCommand::Import { file } => file,
+            CatalogCommand::Push(task) => return task.run(screen).await,
+            CatalogCommand::Tool(_) => return self.local(screen),
+        };
         let bytes = tool::bytes(file).map_err(|error| tool_failed(&error))?;
         proven(file, &bytes)?;
         let text = String::from_utf8_lossy(&bytes);

@@ -1,6 +1,6 @@
 //! `vdoctl images`: list the images that a cluster needs, and copy them to a site without Internet access.
 
-mod connection;
+pub(crate) mod connection;
 mod export;
 mod import;
 mod steps;

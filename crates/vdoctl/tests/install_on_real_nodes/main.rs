@@ -4,6 +4,7 @@
 //!   cluster   a control plane, a registry, a vCenter with disks, nodes; vdoctl
 //!   air_gap   a mirror that requires credentials
 //!   bad_days  faults of registry, images, nodes and API server
+//!   install_paths   vdoctl, Helm, kubectl, kustomize and OLM, one after the other
 //!   kubernetes_suite   Kubernetes' own storage tests
 //!   quick_start   the page of the book, typed
 //!   storage   volumes of our storage driver in pods
@@ -20,6 +21,7 @@
 mod air_gap;
 mod bad_days;
 mod cluster;
+mod install_paths;
 mod kubernetes_suite;
 mod quick_start;
 mod storage;

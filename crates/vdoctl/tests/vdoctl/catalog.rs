@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use catalog::trust::PublicKey;
-use testkit::Workdir;
+use testkit::{Registry, Workdir};
 
 /// Runs vdoctl in a directory.
 fn tool(at: &Workdir, arguments: &[&str]) -> Output {
@@ -211,4 +211,38 @@ fn a_closed_pipe_is_not_an_error() {
         format!("set -o pipefail; {} catalog images | head -1", env!("CARGO_BIN_EXE_vdoctl"));
     let output = Command::new("bash").args(["-c", &line]).current_dir(at.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn a_signed_catalog_is_put_into_a_registry() {
+    let at = Workdir::new("push").unwrap();
+    let registry = Registry::start().await;
+    let url = format!("oci://{}/vdo/catalog:1", registry.address());
+    output(&at, &["keygen", "key.pem"]);
+    at.write("two.json", output(&at, &["build", "embedded", "--serial", "2"])).unwrap();
+    let refusal = refused(&at, &["push", "two.json", &url, "--plain-http"]);
+    assert!(refusal.contains("two.json is not signed"), "{refusal}");
+    at.write("bundle.json", output(&at, &["sign", "two.json", "--key", "key.pem"])).unwrap();
+    let refusal = refused(&at, &["push", "bundle.json", "registry/vdo/catalog:1"]);
+    assert!(refusal.contains("does not name an image"), "{refusal}");
+    // Twice: a publisher can repeat it.
+    let pushed = output(&at, &["push", "bundle.json", &url, "--plain-http"]);
+    assert_eq!(output(&at, &["push", "bundle.json", &url, "--plain-http"]), pushed);
+
+    // Other tools find the same: the artifact by its digest, and the file in its only layer.
+    let crane = |arguments: &[&str]| {
+        let mut crane = Command::new(testkit::peer("crane"));
+        let output = crane.args(arguments).arg("--insecure").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let name = url.trim_start_matches("oci://");
+    let digest = crane(&["digest", name]);
+    assert_eq!(pushed, format!("matrixURL: {url}\ndigest: {digest}"));
+    let manifest: serde_json::Value = serde_json::from_str(&crane(&["manifest", name])).unwrap();
+    assert_eq!(manifest["artifactType"], catalog::trust::MEDIA_TYPE);
+    let layer = manifest["layers"][0]["digest"].as_str().unwrap();
+    let repository = name.rsplit_once(':').unwrap().0;
+    let bundle = crane(&["blob", &format!("{repository}@{layer}")]);
+    assert!(bundle == std::fs::read_to_string(at.path().join("bundle.json")).unwrap());
 }

@@ -42,7 +42,7 @@ const SCREENS: [&str; 30] = [
 ];
 
 /// Commands that fail, each with its exit code.
-const REFUSALS: [(&str, i32); 18] = [
+const REFUSALS: [(&str, i32); 19] = [
     ("catalog build no-such-file.yaml", 1),
     (
         "catalog from-manifest --driver csi --version 3.99.0 --kubernetes-min 1.34 --kubernetes-max 1.36 --vsphere-min 7.0 no-such-file.yaml",
@@ -51,6 +51,7 @@ const REFUSALS: [(&str, i32); 18] = [
     ("catalog images --driver csi --version 99.0.0", 2),
     ("catalog import no-such-file.yaml", 1),
     ("catalog keygen built.yaml", 1),
+    ("catalog push built.yaml oci://registry.example.com/vdo/catalog:1", 2),
     ("catalog render --driver csi --version 99.0.0 --kubernetes 1.36", 2),
     ("catalog sign built.yaml --key no-such-file.key", 1),
     ("completion", 2),

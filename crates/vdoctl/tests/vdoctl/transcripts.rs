@@ -81,7 +81,8 @@ fn every_command_of_catalog_has_a_transcript_too() {
         let line = format!("$ vdoctl catalog {command}");
         assert!(all.contains(&format!("{line} -h\n")), "{command} -h");
         assert!(ends(&all, &line, true), "{command} that fails");
-        assert!(ends(&all, &line, false), "{command} that works");
+        // A registry has another port each time: the tests of catalogs push to one.
+        assert!(command == "push" || ends(&all, &line, false), "{command} that works");
     }
 }
 
