@@ -28,6 +28,7 @@ mod desired;
 mod differences;
 mod driver;
 mod embedded;
+mod first_rollout;
 mod foreign_driver;
 mod gate;
 mod kept_releases;
