@@ -36,6 +36,7 @@ mod known_faults;
 mod naming;
 mod non_vsphere_nodes;
 mod nsx;
+mod overrides;
 mod privileges;
 mod profile;
 mod record_recovery;
