@@ -40,7 +40,7 @@ use crate::{
     observe::{self, Surroundings, Timeouts},
     probes::{self, LeaderProbes},
     remediation::Remediator,
-    report::{self, Followed, LastStatus, Olm, OperatorMetrics},
+    report::{self, Followed, Olm, OperatorMetrics},
     unreadable::Unreadable,
     vcenters::Vcenters,
 };
@@ -144,7 +144,6 @@ pub struct Engine {
     remediator: Remediator,
     /// The list of findings next to the status, as it was last written.
     listed: Option<Paged>,
-    last_status: LastStatus,
     applied: Applied,
     recorder: Recorder,
     olm: Olm,
@@ -206,7 +205,6 @@ impl Engine {
             health_facts: Live::default(),
             remediator: Remediator::default(),
             listed: None,
-            last_status: LastStatus::default(),
             background: client.clone(),
             client,
             around,
@@ -398,7 +396,6 @@ impl Engine {
             }
             return Ok(unhurried);
         };
-        self.last_status.complete(&mut facts);
         let version = stores.map_version(names::REPAIRS, &around.namespace);
         let repaired = self.remediator.set(client, &around.namespace, version).await;
         let repaired = repaired.context(ObserveSnafu)?;
@@ -410,8 +407,7 @@ impl Engine {
         (self.followed, self.met) = (Some(Followed::from_facts(&facts)), true);
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
-        let (listed, last) = (&mut self.listed, &mut self.last_status);
-        report::report(client, &self.recorder, &self.metrics, &facts, &plan, listed, last)
+        report::report(client, &self.recorder, &self.metrics, &facts, &plan, &mut self.listed)
             .await
             .context(ReportSnafu)?;
         self.olm.report(client, &around.namespace, &plan::status(&facts, &plan)).await;

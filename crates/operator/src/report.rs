@@ -9,8 +9,6 @@ mod other_namespaces;
 mod rivals;
 mod vcenter;
 
-use std::sync::Arc;
-
 use kube::{
     Api, Client, Resource,
     api::{Patch, PatchParams},
@@ -34,29 +32,6 @@ pub use self::{
     vcenter::report as vcenters,
 };
 
-/// The last status of the VDOConfig that VDO wrote, and what the API server kept of it. An older
-/// CustomResourceDefinition, such as that of the Go VDO, drops fields. Without this memory VDO would take the
-/// lost fields for a change, and write the status in every round.
-#[derive(Debug, Default)]
-pub struct LastStatus {
-    uid: Option<String>,
-    written: api::VDOConfigStatus,
-    kept: api::VDOConfigStatus,
-}
-
-impl LastStatus {
-    /// Restores the fields that the API server dropped, unless the status has changed since.
-    pub fn complete(&self, facts: &mut Facts) {
-        let same = self.uid.is_some()
-            && self.uid == facts.config.metadata.uid
-            && self.written != self.kept
-            && facts.config.status.as_ref() == Some(&self.kept);
-        if same {
-            Arc::make_mut(&mut facts.config).status = Some(self.written.clone());
-        }
-    }
-}
-
 /// Writes the changes since the last report. Returns whether there were any.
 pub async fn report(
     client: &Client,
@@ -65,7 +40,6 @@ pub async fn report(
     facts: &Facts,
     plan: &Plan,
     listed: &mut Option<Paged>,
-    last: &mut LastStatus,
 ) -> Result<bool, kube::Error> {
     metrics.show(facts, plan);
     list::write(client, facts, listed).await?;
@@ -83,12 +57,7 @@ pub async fn report(
     let body =
         json!({"apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "status": after});
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
-    let stored = configs.patch_status(name, &parameters, &Patch::Apply(body)).await?;
-    *last = LastStatus {
-        uid: metadata.uid.clone(),
-        written: after.clone(),
-        kept: stored.status.unwrap_or_default(),
-    };
+    configs.patch_status(name, &parameters, &Patch::Apply(body)).await?;
     for event in events(&before, &after).into_iter().chain(findings(&before, &after)) {
         recorder.publish(&event, &facts.config.object_ref(&())).await?;
     }
