@@ -65,19 +65,6 @@ impl Testbed {
         self.writes_by(account, Timestamp::MIN)
     }
 
-    /// The number of status writes of the operator since this time, of VDO's own objects.
-    pub fn status_writes_since(&self, since: Timestamp) -> usize {
-        let written = self.requests_of("vdo").filter(|event| {
-            let uri = event["requestURI"].as_str().unwrap_or_default();
-            let received = event["requestReceivedTimestamp"].as_str().unwrap_or_default();
-            event["verb"] == "patch"
-                && uri.contains("/vdo.vmware.com/")
-                && uri.contains("/status")
-                && received.parse::<Timestamp>().is_ok_and(|received| received >= since)
-        });
-        written.count()
-    }
-
     fn writes_by(&self, account: &str, since: Timestamp) -> Vec<String> {
         let writes = self.requests_of(account).filter(|event| {
             let uri = event["requestURI"].as_str().unwrap_or_default();

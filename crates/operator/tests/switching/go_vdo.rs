@@ -183,38 +183,6 @@ async fn go_vdo_rbac_and_crd(testbed: &Testbed) {
     testbed.create("kubectl", made).await;
 }
 
-/// The CRD of the Go VDO drops most of the status that VDO writes.
-#[tokio::test]
-async fn a_status_that_the_api_server_shortens_is_written_once() {
-    let testbed = Testbed::with_nodes(1).await;
-    go_vdo_rbac_and_crd(&testbed).await;
-    let operator = testbed.operator();
-    testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
-    testbed
-        .status("the driver is deployed", 120, |status| {
-            let csi = status.csi.clone().unwrap_or_default();
-            assert!(operator.ended().is_none(), "{}", operator.tail());
-            csi.phase == Some(api::vdo_config::Phase::Deployed) && csi.status_msg.is_none()
-        })
-        .await;
-    // The checks of the start have an end.
-    testbed.two_more_rounds(&operator).await;
-    eventually("nothing is left to write", 60, async || {
-        let since = Timestamp::now();
-        testbed.two_more_rounds(&operator).await;
-        match testbed.status_writes_since(since) {
-            0 => Ok(()),
-            writes => Err(format!("{writes} writes of the status in two rounds")),
-        }
-    })
-    .await;
-    let since = Timestamp::now();
-    for _ in 0..5 {
-        testbed.two_more_rounds(&operator).await;
-    }
-    assert_eq!(testbed.status_writes_since(since), 0, "ten rounds, and nothing changed");
-}
-
 /// Our program in place of the Go VDO, with its account, permissions, CRDs and arguments. It reports the missing
 /// permissions, and changes nothing.
 async fn only_the_image_is_changed(testbed: &Testbed) -> Process {

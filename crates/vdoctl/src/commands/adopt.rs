@@ -105,8 +105,11 @@ impl Adopt {
         };
         let within = Duration::from_secs(self.timeout);
         let overview = super::status::wait_until(&cluster, screen, within, None, adopted).await?;
-        screen.note("VDO changes the drivers when you ask for it: vdoctl upgrade");
-        overview.verdict()
+        if !adopted(&overview) {
+            return overview.verdict();
+        }
+        screen.note("Adopted. VDO changes the drivers when you ask for it: vdoctl upgrade");
+        Ok(())
     }
 }
 
