@@ -37,7 +37,7 @@ const TUNABLE: [&str; 6] = [
 ];
 
 /// The settings that affect a driver; none if there are none.
-pub(super) fn of(spec: &VDOConfigSpec, driver: Driver) -> Option<Value> {
+pub(super) fn for_driver(spec: &VDOConfigSpec, driver: Driver) -> Option<Value> {
     let Overrides { proxy, cloud_controller, storage_controller, storage_node } =
         spec.overrides.as_ref()?;
     let own = match driver {

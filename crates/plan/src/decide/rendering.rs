@@ -35,7 +35,7 @@ pub(super) fn origin(facts: &Facts, desired: &DesiredDriver<'_>, settings: Strin
     // The choice of the release happens elsewhere.
     if let Some(fields) = section.as_object_mut() {
         fields.remove("version");
-        if let Some(overrides) = overrides::of(&facts.config.spec, desired.driver) {
+        if let Some(overrides) = overrides::for_driver(&facts.config.spec, desired.driver) {
             fields.insert("overrides".into(), overrides);
         }
     }
