@@ -8,11 +8,12 @@ use kube::core::ObjectMeta;
 use serde_json::Value;
 
 use crate::vdo_config::{
-    AcknowledgedFinding, Adoption, CloudProvider, DeletionPolicy, FileVolumes, FsType, Images,
-    Implementation, IpFamily, Mirror, Mode, NetPermission, NodeAddresses, NodeDeletion, Nsx,
-    NsxLoadBalancer, NsxLoadBalancerSize, ReclaimPolicy, Remediation, Remedy, Snapshots,
-    StorageClassSpec, StorageProvider, StorageTuning, Topology, UpgradePolicy, UpgradeWindow,
-    Upgrades, VDOConfigSpec, Weekday,
+    AcknowledgedFinding, Adoption, Amounts, CloudProvider, ContainerOverrides, DeletionPolicy,
+    FileVolumes, FsType, Images, Implementation, IpFamily, LogLevel, Mirror, Mode, NetPermission,
+    NodeAddresses, NodeDeletion, Nsx, NsxLoadBalancer, NsxLoadBalancerSize, Overrides,
+    PodToleration, Proxy, ReclaimPolicy, Remediation, Remedy, Resources, Snapshots,
+    StorageClassSpec, StorageProvider, StorageTuning, TaintEffect, Topology, UpgradePolicy,
+    UpgradeWindow, Upgrades, VDOConfigSpec, Variable, Weekday, WorkloadOverrides,
 };
 use crate::vsphere_cloud_config::{CaBundle, KeyRef, VsphereCloudConfigSpec};
 use crate::{
@@ -285,6 +286,7 @@ fn power_user() -> Sample {
             "Replace the URL of the datastore of StorageClass scratch.",
             "Create the Secret nsx in namespace kube-system, with the keys username and password for nsx.example.com.",
             "Mirror registry.k8s.io to registry.example.com/k8s.",
+            "Replace the proxy http://proxy.example.com:3128, or remove it.",
         ],
         objects: vec![
             secret("vcenter-a"),
@@ -310,6 +312,7 @@ fn power_user() -> Sample {
                     }],
                     ..Images::default()
                 }),
+                overrides: Some(power_overrides()),
                 remediation: Some(Remediation {
                     default: Some(Remedy::Propose),
                     disk_uuid: Some(Remedy::Fix),
@@ -346,6 +349,9 @@ fn power_cloud_provider() -> CloudProvider {
         }),
         node_deletion: Some(NodeDeletion::Never),
         host_labels: Some(false),
+        refresh_labels: Some(false),
+        require_zones: Some(false),
+        out_of_service_taint: Some(false),
         nsx: Some(Nsx {
             host: "nsx.example.com".into(),
             credentials: "nsx".into(),
@@ -357,6 +363,45 @@ fn power_cloud_provider() -> CloudProvider {
                 ..NsxLoadBalancer::default()
             }),
             ..Nsx::default()
+        }),
+        ..CloudProvider::default()
+    }
+}
+
+fn power_overrides() -> Overrides {
+    let amounts =
+        |cpu: &str, memory: &str| Amounts { cpu: Some(cpu.into()), memory: Some(memory.into()) };
+    let attacher = ContainerOverrides {
+        args: vec!["--worker-threads=20".to_owned()],
+        ..ContainerOverrides::default()
+    };
+    Overrides {
+        proxy: Some(Proxy {
+            url: "http://proxy.example.com:3128".into(),
+            except: vec!["10.0.0.0/8".to_owned()],
+        }),
+        cloud_controller: Some(WorkloadOverrides {
+            tolerations: vec![PodToleration {
+                key: "dedicated".to_owned(),
+                value: Some("infra".to_owned()),
+                effect: Some(TaintEffect::NoSchedule),
+            }],
+            ..WorkloadOverrides::default()
+        }),
+        storage_controller: Some(WorkloadOverrides {
+            replicas: Some(2),
+            resources: Some(Resources {
+                requests: Some(amounts("100m", "256Mi")),
+                limits: Some(Amounts { cpu: None, memory: Some("1Gi".into()) }),
+            }),
+            log_level: Some(LogLevel::Debug),
+            containers: BTreeMap::from([("csi-attacher".to_owned(), attacher)]),
+            ..WorkloadOverrides::default()
+        }),
+        storage_node: Some(WorkloadOverrides {
+            priority_class: Some("system-node-critical".into()),
+            env: vec![Variable { name: "GOMAXPROCS".to_owned(), value: "2".to_owned() }],
+            ..WorkloadOverrides::default()
         }),
     }
 }
@@ -495,7 +540,7 @@ mod tests {
     use super::*;
 
     /// Fields whose value must exist outside the sample.
-    const EXTERNAL: [&str; 14] = [
+    const EXTERNAL: [&str; 15] = [
         "/spec/bundle/configMap",
         "/spec/caBundle/configMap/name",
         "/spec/cloudProvider/nsx/credentials",
@@ -506,6 +551,7 @@ mod tests {
         "/spec/images/mirrors/0/to",
         "/spec/images/pullSecrets/0",
         "/spec/images/registry",
+        "/spec/overrides/proxy/url",
         "/spec/storageProvider/fileVolumes/netPermissions/0/ips",
         "/spec/storageProvider/fileVolumes/vsanClusters/0",
         "/spec/storageProvider/storageClasses/0/storagePolicy",

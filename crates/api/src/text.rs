@@ -207,6 +207,34 @@ text!(
 );
 
 text!(
+    /// An amount of CPU or memory.
+    Quantity, max 32,
+    "self.matches(r'^[0-9]+(\\.[0-9]+)?(m|k|K|Ki|M|Mi|G|Gi|T|Ti)?$')",
+    "must be an amount such as 100m, 2, 256Mi or 1Gi"
+);
+
+text!(
+    /// The URL of a proxy. A password in it would be readable by everybody who can read the object.
+    ProxyUrl, max 512,
+    "self.matches(r'^https?://[^/@ ]+/?$')",
+    "must be the URL of a proxy without user and password, such as http://proxy.example.com:3128"
+);
+
+text!(
+    /// The value of a label.
+    LabelValue, max 63,
+    "self.matches(r'^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$')",
+    "must be the value of a label: letters, digits, '-', '_' and '.', for example berlin"
+);
+
+text!(
+    /// The path of an object in the vCenter inventory.
+    InventoryPath, max 1024,
+    "self.startsWith('/') && !self.contains(',')",
+    "must be an inventory path such as /DC0/vm/k8s, without commas"
+);
+
+text!(
     /// The URL of a datastore. The vdoctl of the Go VDO stored `ds:///a, ds:///b` as
     /// `["ds:///a", " ds:///b"]`; reading trims the spaces.
     DatastoreUrl #[serde(deserialize_with = "trimmed")], max 1024,

@@ -2,6 +2,7 @@
 
 mod cloud_provider;
 mod operation;
+mod overrides;
 mod status;
 mod storage_provider;
 
@@ -14,12 +15,16 @@ use serde::{Deserialize, Serialize};
 use crate::text::ObjectName;
 
 pub use cloud_provider::{
-    CloudProvider, IpFamily, NodeAddresses, NodeDeletion, Nsx, NsxLoadBalancer,
+    CloudProvider, IpFamily, NodeAddresses, NodeDeletion, NodeDeletionLimits, Nsx, NsxLoadBalancer,
     NsxLoadBalancerClass, NsxLoadBalancerSize, Topology,
 };
 pub use operation::{
     AcknowledgedFinding, Adoption, CatalogSource, DeletionPolicy, Images, Mirror, Remediation,
     Remedy, Repair, UpgradePolicy, UpgradeWindow, Upgrades, Weekday,
+};
+pub use overrides::{
+    Amounts, ContainerOverrides, LogLevel, Overrides, PodToleration, Proxy, Resources, TaintEffect,
+    Variable, WorkloadOverrides,
 };
 pub use status::{
     DriverStatus, Health, HealthSummary, NodeState, Phase, Plan, PlanState, PlanStep,
@@ -113,6 +118,13 @@ pub struct VDOConfigSpec {
     /// Example: `{registry: registry.example.com/vsphere, pullSecrets: [registry]}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<Images>,
+
+    /// Settings of the driver pods that replace those of the release, or add to them: resources,
+    /// tolerations, arguments, log level, proxy and others. VDO keeps them in every release.
+    ///
+    /// Example: `{storageController: {logLevel: Debug}}`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<Overrides>,
 
     /// Which problems VDO fixes without asking. By default VDO only proposes a fix.
     ///

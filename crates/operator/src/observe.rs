@@ -240,8 +240,8 @@ async fn pull_secrets(
     Ok(found)
 }
 
-/// The configuration of drivers that are not on record. VDO reads it only while it has no record of its own
-/// driver's configuration.
+/// The configuration of drivers that VDO has not configured: they are not on record, or VDO adopted them and
+/// has changed nothing yet.
 async fn in_use(
     client: &Client,
     config: &VDOConfig,
@@ -249,11 +249,12 @@ async fn in_use(
     workloads: &BTreeMap<ObjectId, DriverWorkload>,
 ) -> Result<(InUse, Result<Option<ClusterId>, String>), kube::Error> {
     let mut in_use = InUse::default();
-    if config.spec.cloud_provider.is_some() && records.cpi.version.is_none() {
+    let Records { cpi, csi, .. } = records;
+    if config.spec.cloud_provider.is_some() && (cpi.version.is_none() || cpi.untouched) {
         let places = identity::places(workloads, Driver::Cpi);
         in_use.cpi = identity::cpi(client, &places).await?;
     }
-    if config.spec.storage_provider.is_none() || records.csi.cluster_id.is_some() {
+    if config.spec.storage_provider.is_none() || csi.cluster_id.is_some() && !csi.untouched {
         return Ok((in_use, Ok(None)));
     }
     in_use.csi = identity::csi(client, &identity::places(workloads, Driver::Csi)).await?;

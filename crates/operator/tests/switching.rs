@@ -12,7 +12,10 @@ mod rancher;
 
 use std::time::Duration;
 
-use api::vdo_config::PlanState;
+use api::{
+    VDOConfigStatus,
+    vdo_config::{DriverStatus, PlanState, StepState},
+};
 use common::{NAMESPACE, Testbed, upstream_cpi, upstream_csi};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -94,6 +97,57 @@ async fn volume_under(testbed: &Testbed, id: &str) -> (Client, VolumeId) {
     let made = made.wait(Duration::from_mins(1)).await.unwrap();
     let volume = made[0].volume.clone().unwrap();
     (client, volume)
+}
+
+/// The release of a driver that VDO proposes: another one, or the one that runs.
+fn proposed(driver: Option<&DriverStatus>) -> Option<String> {
+    let driver = driver?;
+    driver.target.clone().or_else(|| driver.version.clone())
+}
+
+/// Waits until VDO has adopted the drivers, and returns the status. The audit log has no write but those of VDO's
+/// own records: nothing of the drivers changes, however long nobody asks.
+async fn adopted(testbed: &Testbed, operator: &Process, count: usize) -> VDOConfigStatus {
+    let status = testbed
+        .status("the drivers are adopted", 120, |status| {
+            assert!(operator.ended().is_none(), "{}", operator.tail());
+            let plan = status.plan.clone().unwrap_or_default();
+            let adopted = plan.steps.iter().filter(|step| {
+                step.title.contains("Adopt the existing driver") && step.state == StepState::Done
+            });
+            adopted.count() == count && plan.state == Some(PlanState::Waiting)
+        })
+        .await;
+    let codes: Vec<&str> = status.findings.iter().map(|finding| finding.code.as_str()).collect();
+    assert!(!codes.contains(&"VDO-1619"), "the driver reads its own Secret: {codes:?}");
+    let mut writes = testbed.writes_after_two_rounds(operator, Timestamp::MIN).await;
+    writes.retain(|write| !write.contains(&format!("/namespaces/{NAMESPACE}/")));
+    assert_eq!(writes, Vec::<String>::new(), "adoption changes nothing");
+    status
+}
+
+/// Approves the proposed releases with the commands in the status, and waits until they run.
+async fn approve(testbed: &Testbed, operator: &Process, status: &VDOConfigStatus, within: u64) {
+    let drivers = [("cpi", status.cpi.as_ref()), ("csi", status.csi.as_ref())];
+    let asked: Vec<(&str, String)> =
+        drivers.into_iter().filter_map(|(name, driver)| Some((name, proposed(driver)?))).collect();
+    for (name, version) in &asked {
+        let annotation = format!("vdo.vmware.com/approve-{name}");
+        testbed.change(json!({"metadata": {"annotations": {annotation: version}}})).await;
+    }
+    testbed
+        .status("the approved releases run", within, |status| {
+            assert!(operator.ended().is_none(), "{}", operator.tail());
+            let plan = status.plan.clone().unwrap_or_default();
+            let untouched =
+                plan.steps.iter().any(|step| step.title.contains("Adopt the existing driver"));
+            let runs = |name: &str, version: &String| {
+                let driver = if name == "cpi" { &status.cpi } else { &status.csi };
+                driver.as_ref().and_then(|driver| driver.version.as_ref()) == Some(version)
+            };
+            !untouched && asked.iter().all(|(name, version)| runs(name, version))
+        })
+        .await;
 }
 
 /// Upstream's chart of the cloud controller, as Helm renders it.
@@ -178,6 +232,8 @@ async fn drivers_installed_by_charts_are_adopted_under_their_names_on_request_an
     assert_eq!(writes, Vec::<String>::new(), "VDO proposes adoption and waits");
 
     testbed.change(json!({"spec": {"adoption": "Automatic"}})).await;
+    let status = adopted(&testbed, &operator, 2).await;
+    approve(&testbed, &operator, &status, 120).await;
     let status = testbed.ready(&operator, 120).await.status.unwrap();
     assert_eq!(status.cluster_id.as_deref(), Some("prod-7"));
     assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.7.3"), "the driver is upgraded");
@@ -241,6 +297,9 @@ async fn drivers_installed_from_upstreams_manifests_are_adopted_with_their_volum
     assert_eq!(testbed.writes(), Vec::<String>::new(), "VDO proposes adoption and waits");
 
     testbed.change(json!({"spec": {"adoption": "Automatic"}})).await;
+    let status = adopted(&testbed, &operator, 2).await;
+    assert_eq!(status.cluster_id.as_deref(), Some("10.10.10.10"), "the volumes have this id");
+    approve(&testbed, &operator, &status, 120).await;
     let config = testbed.ready(&operator, 90).await;
     let status = config.status.unwrap();
     assert_eq!(status.cluster_id.as_deref(), Some("10.10.10.10"), "the volumes have this id");
@@ -300,6 +359,8 @@ async fn a_driver_in_its_own_namespace_is_adopted_there_once_vdo_has_permission(
     let cloud = testbed.uid("DaemonSet", "kube-system", rancher::CPI).await;
     testbed.change(json!({"spec": {"cloudProvider": {"vsphereCloudConfigs": ["vc"]}}})).await;
     let operator = testbed.operator_with(&["--driver-namespace=storage"]);
+    let status = adopted(&testbed, &operator, 2).await;
+    approve(&testbed, &operator, &status, 120).await;
     let status = testbed.ready(&operator, 120).await.status.unwrap();
     assert_eq!(status.cluster_id.as_deref(), Some("prod-7"), "the volumes have this id");
     let versions = [status.cpi, status.csi].map(|driver| driver.unwrap().version.unwrap());

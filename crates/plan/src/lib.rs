@@ -27,6 +27,9 @@ pub mod written_names;
 pub use self::{
     decide::{decide, is_deleted, is_kept},
     object_id::ObjectId,
-    plan::{DriverPlan, Finalizer, Next, NodeLabel, Plan, PlannedStep, StepState},
+    plan::{
+        ADOPT, AdoptionPreview, DriverPlan, Finalizer, Next, NodeLabel, Plan, PlannedStep,
+        StepState,
+    },
     status::{driver_is_healthy, status},
 };

@@ -64,9 +64,36 @@ pub struct DriverPlan {
     pub next: Next,
     /// The reason why a change to another release waits, if it waits.
     pub held: Option<String>,
+    /// A driver that VDO did not install, until VDO applies its own objects.
+    pub adoption: Option<AdoptionPreview>,
+}
+
+/// The title of the step that adopts a driver.
+pub const ADOPT: &str = "Adopt the existing driver";
+
+/// The effect of the adoption of a driver, before VDO changes anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdoptionPreview {
+    /// Whether VDO has recorded the driver as its own. Its objects are still as they were.
+    pub adopted: bool,
+    /// The release that runs, by its number in the catalog; none if VDO does not know it.
+    pub release: Option<String>,
+    /// The workloads that VDO adopts, as text.
+    pub workloads: Vec<String>,
+    /// The changes that VDO makes when an admin asks for its own objects, one line each.
+    pub changes: Vec<String>,
+    /// The objects that VDO does not adopt and leaves as they are, one line each.
+    pub left: Vec<String>,
+    /// The reason why VDO cannot adopt the driver.
+    pub impossible: Option<String>,
 }
 
 impl DriverPlan {
+    /// Whether VDO adopted the driver and leaves its objects as they are until an admin asks for a change.
+    pub fn is_untouched(&self) -> bool {
+        self.adoption.as_ref().is_some_and(|adoption| adoption.adopted)
+    }
+
     /// The current step; none if all steps are done.
     pub fn at(&self) -> Option<&PlannedStep> {
         self.steps.iter().find(|step| step.state != StepState::Done)

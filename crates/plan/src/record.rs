@@ -56,6 +56,10 @@ pub struct Record {
     pub origin: Option<Origin>,
     /// Whether the release became healthy.
     pub healthy: bool,
+    /// Whether VDO adopted the driver and has applied nothing yet. VDO applies its own objects when an admin
+    /// asks for it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub untouched: bool,
     /// The previous release, for a rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,

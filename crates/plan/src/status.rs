@@ -23,7 +23,7 @@ use crate::{
     facts::{DriverWorkload, Facts, VcenterState, WorkloadRole, open},
     names,
     object_id::ObjectId,
-    plan::{self, DriverPlan, Next, Plan},
+    plan::{self, DriverPlan, Next, Plan, PlannedStep},
 };
 
 /// The maximum number of findings in the status; the most severe come first.
@@ -72,6 +72,11 @@ fn is_done(driver: &DriverPlan) -> bool {
     driver.next == Next::Nothing
 }
 
+/// The current step. The first rollout of an adopted driver is not one: it waits for an admin, and the driver runs.
+fn at(driver: &DriverPlan) -> Option<&PlannedStep> {
+    driver.at().filter(|_| !(driver.is_untouched() && is_done(driver)))
+}
+
 /// Whether the removal of a driver is complete.
 fn is_removed(driver: &DriverPlan) -> bool {
     driver.mode == Mode::Removed && is_done(driver) && driver.installed.is_none()
@@ -95,7 +100,7 @@ fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
         }
         Next::Wait => Phase::Configuring,
     };
-    let message = driver.at().map(|step| match &step.message {
+    let message = at(driver).map(|step| match &step.message {
         Some(message) => format!("{}: {message}", step.title),
         None => step.title.clone(),
     });
@@ -202,6 +207,9 @@ fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStat
                 let (by, of) = implementations(driver);
                 Some(format!("{} {from}{by} to {to}{of}{wait}", driver.driver))
             }
+            (Some(_), Some(_)) if driver.is_untouched() => {
+                driver.held.as_ref().map(|why| format!("{}: {why}", driver.driver))
+            }
             _ => None,
         });
     let summary: Vec<String> = summary.collect();
@@ -284,7 +292,7 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
         .findings
         .iter()
         .find(|finding| finding.severity >= Severity::Error && finding.acknowledged.is_none());
-    let waits = plan.drivers.iter().filter(|d| !may_pass(facts, d)).find_map(DriverPlan::at);
+    let waits = plan.drivers.iter().filter(|d| !may_pass(facts, d)).find_map(at);
     let done = plan.drivers.iter().all(|driver| is_ready(facts, driver));
     let (reason, message) = match (worst, waits) {
         (Some(finding), _) => ("Finding", format!("{}: {}", finding.code, finding.title)),
@@ -314,7 +322,7 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
         let ready = is_done(driver) && driver_is_healthy(facts, driver)
             || runs_untouched(facts, driver)
             || may_pass(facts, driver);
-        let message = driver.at().and_then(|step| step.message.clone()).unwrap_or_default();
+        let message = at(driver).and_then(|step| step.message.clone()).unwrap_or_default();
         let kind = condition_of(driver.driver);
         set(kind, ready.into(), if ready { "Healthy" } else { "Progressing" }, message);
     }

@@ -87,14 +87,24 @@ fn changes_an_object(breakage: &Breakage) -> bool {
 
 /// The spec of the VDOConfig.
 pub(crate) fn drivers(cpi: Cpi) -> Value {
-    json!({
-        "cloudProvider": {
-            "vsphereCloudConfigs": [VCENTER],
-            "implementation": cpi.implementation(),
-            "topology": {"zone": "k8s-zone", "region": "k8s-region"},
-        },
-        "storageProvider": {"vsphereCloudConfig": VCENTER},
-    })
+    let mut cloud = json!({
+        "vsphereCloudConfigs": [VCENTER],
+        "implementation": cpi.implementation(),
+        "topology": {"zone": "k8s-zone", "region": "k8s-region"},
+    });
+    if cpi == Cpi::Rust {
+        turn_on_options(&mut cloud);
+    }
+    json!({"cloudProvider": cloud, "storageProvider": {"vsphereCloudConfig": VCENTER}})
+}
+
+/// Turns on what only the cloud controller of this project can do.
+fn turn_on_options(cloud: &mut Value) {
+    for option in ["hostLabels", "refreshLabels", "outOfServiceTaint", "requireZones"] {
+        cloud[option] = true.into();
+    }
+    cloud["nodeLabels"] = json!({"site": "sandbox"});
+    cloud["nodeDeletionLimits"] = json!({"delay": "10s"});
 }
 
 pub(crate) fn introduce(environment: &Environment, screen: &Screen) {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Implementation, Mode};
-use crate::text::{Cidr, ObjectName, ReleaseVersion};
+use crate::text::{Cidr, InventoryPath, LabelValue, ObjectName, ReleaseVersion, Span};
 
 /// The cloud provider (CPI).
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,16 @@ use crate::text::{Cidr, ObjectName, ReleaseVersion};
 #[x_kube(validation = Rule::new("!has(self.hostLabels) || !self.hostLabels || \
      has(self.implementation) && self.implementation == 'Rust' && !has(self.nsx)")
     .message("only this project's cloud provider sets hostLabels: set implementation: Rust, without nsx"))]
+#[x_kube(validation = Rule::new("!((has(self.refreshLabels) && self.refreshLabels) || \
+     (has(self.requireZones) && self.requireZones) || (has(self.outOfServiceTaint) && self.outOfServiceTaint) || \
+     has(self.nodeLabels) || has(self.vmFolders) || has(self.vmClusters) || has(self.nodeDeletionLimits) || \
+     has(self.tagRefreshPeriod)) || has(self.implementation) && self.implementation == 'Rust' && !has(self.nsx)")
+    .message("only this project's cloud provider has refreshLabels, requireZones, outOfServiceTaint, nodeLabels, \
+     vmFolders, vmClusters, nodeDeletionLimits and tagRefreshPeriod: set implementation: Rust, without nsx"))]
+#[x_kube(validation = Rule::new("!has(self.nodeDeletionLimits) || !has(self.nodeDeletion) || self.nodeDeletion != 'Never'")
+    .message("nodeDeletion: Never deletes no node: remove nodeDeletionLimits"))]
+#[x_kube(validation = Rule::new("!has(self.requireZones) || !self.requireZones || has(self.topology)")
+    .message("requireZones needs the tag categories of the zones: set topology"))]
 #[serde(rename_all = "camelCase")]
 pub struct CloudProvider {
     /// Names of the VsphereCloudConfig objects of every vCenter that has nodes of this cluster.
@@ -69,6 +79,62 @@ pub struct CloudProvider {
     /// Default: `false`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_labels: Option<bool>,
+
+    /// Limits for the deletion of nodes whose VM no longer exists. Requires `implementation: Rust`.
+    ///
+    /// Example: `{delay: 5m, share: 10}`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_deletion_limits: Option<NodeDeletionLimits>,
+
+    /// Update the zone, region and instance type labels of a node when its VM changes, for example after
+    /// vMotion to another zone. Volumes of its pods stay in their zone. Requires `implementation: Rust`.
+    ///
+    /// Default: `false`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh_labels: Option<bool>,
+
+    /// Keep a new node out of service until its VM has a tag for the zone and one for the region. Requires
+    /// `implementation: Rust` and `topology`.
+    ///
+    /// Default: `false`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require_zones: Option<bool>,
+
+    /// Taint a node `out-of-service` when vCenter reports that its VM is powered off, so that Kubernetes
+    /// moves its pods and volumes at once. Requires `implementation: Rust`.
+    ///
+    /// Default: `false`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_of_service_taint: Option<bool>,
+
+    /// Labels for every new node. Requires `implementation: Rust`.
+    ///
+    /// Example: `{site: berlin}`
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub node_labels: BTreeMap<String, LabelValue>,
+
+    /// Inventory paths of VM folders. Only VMs below them are nodes. If omitted, all VMs can be. Requires
+    /// `implementation: Rust`.
+    ///
+    /// Example: `[/DC0/vm/k8s]`
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub vm_folders: Vec<InventoryPath>,
+
+    /// Inventory paths of vSphere clusters. Only VMs on them are nodes. If omitted, all VMs can be. Requires
+    /// `implementation: Rust`.
+    ///
+    /// Example: `[/DC0/host/cluster-a]`
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub vm_clusters: Vec<InventoryPath>,
+
+    /// How often the cloud provider reads the tags of zones. Requires `implementation: Rust`.
+    ///
+    /// Default: `4m`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag_refresh_period: Option<Span>,
 
     /// Load balancers and routes in NSX. Only the upstream cloud provider supports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,6 +246,38 @@ pub enum NodeDeletion {
     WhenGone,
     /// Never remove a node.
     Never,
+}
+
+/// Limits for the deletion of nodes whose VM no longer exists.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeDeletionLimits {
+    /// How long a VM must be gone before the cloud provider deletes its node.
+    ///
+    /// Default: `30s`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Span>,
+
+    /// The most nodes that the cloud provider deletes within `window`.
+    ///
+    /// Default: `20`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 5000))]
+    pub count: Option<i32>,
+
+    /// The period for `count`.
+    ///
+    /// Default: `10m`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Span>,
+
+    /// A percentage. If more of the nodes than this lose their VM at once, the cloud provider deletes none of
+    /// them. It always allows three.
+    ///
+    /// Default: `30`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub share: Option<i32>,
 }
 
 /// Load balancers and routes in NSX.

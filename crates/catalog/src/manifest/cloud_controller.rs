@@ -93,6 +93,7 @@ fn container(release: &Release, profile: &Profile) -> Result<Value, RenderError>
     if cpi.host_labels {
         arguments.push("--host-labels".to_owned());
     }
+    arguments.extend(cpi.arguments.iter().cloned());
     let mut environment = vec![json!({
         "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } },
     })];

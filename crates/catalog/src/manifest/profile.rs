@@ -136,6 +136,8 @@ pub struct CpiSettings {
     pub keep_nodes: bool,
     /// Label nodes with their ESXi host and cluster; only this project's cloud controller does.
     pub host_labels: bool,
+    /// Further arguments of this project's cloud controller.
+    pub arguments: Vec<String>,
 }
 
 impl Default for CpiSettings {
@@ -149,6 +151,7 @@ impl Default for CpiSettings {
             node_labels: BTreeMap::new(),
             keep_nodes: false,
             host_labels: false,
+            arguments: Vec::new(),
         }
     }
 }

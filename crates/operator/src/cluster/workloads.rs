@@ -141,7 +141,7 @@ fn definitions(site: &RelatedObjects) -> Known<BTreeMap<String, bool>> {
 }
 
 /// The Secret of a driver, where VDO looks for it. VDO knows the name of the cloud controller's Secret only
-/// if it manages the controller. Outside the allowed namespaces, the pods show when the Secret is missing.
+/// if it has configured the controller: an adopted one reads its own Secret first. Outside the allowed namespaces, the pods show when the Secret is missing.
 fn config_secret(
     which: Which,
     parts: &[&&DriverPart<'_>],
@@ -150,7 +150,10 @@ fn config_secret(
     let namespace = parts.first().map(|part| part.id.namespace.as_str()).unwrap_or_default();
     let settings = || parts.iter().find_map(|part| part.workload.origin.settings.clone());
     let name = match which {
-        Which::Cpi => parts.iter().any(|part| part.ours).then(|| names::CPI_SECRET.to_owned()),
+        Which::Cpi => {
+            let configured = parts.iter().any(|part| part.workload.labelled);
+            configured.then(|| names::CPI_SECRET.to_owned())
+        }
         Which::Csi => settings(),
     };
     let Some(name) = name.filter(|_| crate::allowed_namespaces::has(namespace)) else {

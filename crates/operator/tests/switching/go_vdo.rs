@@ -9,7 +9,11 @@ const GO_VDO: &str = "vdo-controller-manager";
 async fn go_vdo_objects(testbed: &Testbed, host: &str) {
     let manager = "manager";
     // The Go VDO does not replace the placeholders in the manifest's settings.
-    testbed.create(manager, of_release(upstream_cpi(), "v1.36.0", "v1.26.0")).await;
+    let (image, theirs) = (
+        "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.36.0",
+        "gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.2.1",
+    );
+    testbed.create(manager, of_release(upstream_cpi(), image, theirs)).await;
     let (user, password) = (testbed.vcenter.user(), testbed.vcenter.password());
     let conf = format!(
         "vcenter:\n    {host}:\n        server: {host}\n        datacenters:\n            - DC0\n        \
@@ -219,7 +223,7 @@ async fn only_the_image_is_changed(testbed: &Testbed) -> Process {
 }
 
 #[tokio::test]
-async fn a_cluster_of_the_go_vdo_is_adopted_unchanged_and_upgraded() {
+async fn a_cluster_of_the_go_vdo_is_adopted_unchanged_and_upgraded_on_approval() {
     let testbed = Testbed::with_nodes(1).await;
     let host = testbed.vcenter.address().ip().to_string();
     go_vdo_rbac_and_crd(&testbed).await;
@@ -233,11 +237,8 @@ async fn a_cluster_of_the_go_vdo_is_adopted_unchanged_and_upgraded() {
     for number in 0..20 {
         testbed.attach(&format!("pv-{number}"), "node-1").await;
     }
-    let parts = [
-        ("DaemonSet", "kube-system", "vsphere-cloud-controller-manager"),
-        ("Deployment", CSI, "vsphere-csi-controller"),
-        ("DaemonSet", CSI, "vsphere-csi-node"),
-    ];
+    let parts =
+        [("Deployment", CSI, "vsphere-csi-controller"), ("DaemonSet", CSI, "vsphere-csi-node")];
     let mut before = Vec::new();
     for (kind, home, name) in parts {
         before.push(testbed.uid(kind, home, name).await);
@@ -264,6 +265,16 @@ async fn a_cluster_of_the_go_vdo_is_adopted_unchanged_and_upgraded() {
     deployments.delete("vdo-controller-manager", &DeleteParams::background()).await.unwrap();
 
     testbed.event("Repaired", "VDO-1203").await;
+    // No catalog has the cloud provider of the Go VDO. The admin runs the command that replaces it.
+    let finding = testbed.finding("VDO-1922", 60).await;
+    let name = "vsphere-cloud-controller-manager";
+    let command = format!("kubectl delete daemonset --namespace kube-system {name}");
+    assert!(finding.remedy[0].starts_with(&command), "{finding:?}");
+    let writes = testbed.writes_after_two_rounds(&operator, Timestamp::MIN).await;
+    let to_drivers = writes.iter().filter(|write| write.contains("/apis/apps/"));
+    assert_eq!(to_drivers.count(), 0, "{writes:?}");
+    let sets = Api::<DaemonSet>::namespaced(testbed.client(), "kube-system");
+    sets.delete(name, &DeleteParams::background()).await.unwrap();
     // Only the other cluster blocks: VDO does not touch the storage driver because of it.
     testbed
         .status("VDO manages the cloud controller", 60, |status| {
@@ -281,6 +292,25 @@ async fn a_cluster_of_the_go_vdo_is_adopted_unchanged_and_upgraded() {
     for power in ["off", "on"] {
         testbed.vcenter.patch_vm(vm, json!({"power": power})).await;
     }
+    let status = testbed
+        .status("the storage driver is adopted", 120, |status| {
+            let plan = status.plan.clone().unwrap_or_default();
+            let csi = status.csi.clone().unwrap_or_default();
+            assert!(operator.ended().is_none(), "{}", operator.tail());
+            let adopted = "CSI: Adopt the existing driver";
+            plan.steps.iter().any(|step| step.title == adopted && step.state == StepState::Done)
+                && plan.state == Some(PlanState::Waiting)
+                && csi.phase == Some(api::vdo_config::Phase::Deployed)
+        })
+        .await;
+    let csi = status.csi.clone().unwrap();
+    assert_eq!(csi.version.as_deref(), Some("3.0.4-rc.1"), "it runs as the Go VDO installed it");
+    assert_eq!(status.cluster_id.as_deref(), Some(host.as_str()), "the volumes have this id");
+    let mut writes = testbed.writes_after_two_rounds(&operator, Timestamp::MIN).await;
+    writes.retain(|write| write.contains(CSI));
+    assert_eq!(writes, Vec::<String>::new(), "its upgrades were disabled");
+    let approval = json!({"vdo.vmware.com/approve-csi": csi.target.unwrap()});
+    testbed.change(json!({"metadata": {"annotations": approval}})).await;
     let status = testbed
         .status("VDO manages both drivers, and they are up to date and ready", 240, |status| {
             let ready = |kind| api::condition::is_true(&status.conditions, kind);

@@ -4,9 +4,9 @@
 //! namespace. The object names do not matter. The namespace is one of the usual two, or one that an admin
 //! allows.
 //!
-//! Adoption deletes and re-creates nothing. VDO records the objects as its own under their current names, and
-//! from then on treats them like any others. The cluster id in CNS stays the same. VDO reports the changes
-//! before it makes them.
+//! Adoption deletes, re-creates and changes nothing. VDO records the objects as its own under their current
+//! names. The cluster id in CNS stays the same. VDO applies its own objects only when an admin asks for it, and
+//! reports the changes before: see `first_rollout`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use catalog::Driver;
 use semver::{BuildMetadata, Prerelease, Version};
 
 use super::{
-    configuration::RenderedDriver, desired::DesiredDriver, differences,
+    configuration::RenderedDriver, desired::DesiredDriver, differences, kept_releases,
     settings::PasswordRendering, zones,
 };
 use crate::{
@@ -39,11 +39,27 @@ pub(super) fn theirs<'a>(
         .collect()
 }
 
+/// The maximum number of changes that a message lists.
+const CHANGES_LISTED: usize = 24;
+
+/// The changes of the first rollout, as the end of a message.
+pub(super) fn listed(changes: &[String]) -> String {
+    let mut text = String::new();
+    let listed = changes.iter().take(CHANGES_LISTED).cloned().collect::<Vec<_>>();
+    if !listed.is_empty() {
+        text.extend([". This would change: ", &listed.join("; ")]);
+    }
+    if let Some(more) = changes.len().checked_sub(CHANGES_LISTED).filter(|n| *n > 0) {
+        text.extend(["; and ", &more.to_string(), " more"]);
+    }
+    text
+}
+
 /// The result of an adoption.
 pub(super) struct Adopted {
     /// The record that makes the driver belong to VDO.
     pub(super) record: Record,
-    /// The changes that VDO would make, as text.
+    /// The changes that the first rollout would make, as text.
     pub(super) changes: Vec<String>,
 }
 
@@ -98,6 +114,7 @@ pub(super) fn adopted(
         since: Some(facts.now),
         generation: facts.generation(),
         healthy: true,
+        untouched: true,
         objects: theirs.iter().map(|(id, _)| (*id).clone()).collect(),
         names: Some(kept),
         users: users(facts, desired).unwrap_or_default(),
@@ -112,6 +129,12 @@ pub(super) fn adopted(
         found.then_some(()).ok_or_else(|| format!("release {version} has no {id}"))?;
     }
     let changes = differences::list(facts, desired, &configuration, theirs);
+    let mut record = record;
+    record.releases = kept_releases::entries(facts, &record, &configuration);
+    if let Some(identity) = configuration.cluster_id.filter(|_| record.cluster_id.is_none()) {
+        record.cluster_id = Some(identity.id);
+        record.cluster_id_kept_by_driver = identity.kept_by_driver;
+    }
     Ok(Adopted { record, changes })
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     credentials,
     desired::DesiredDriver,
-    naming, profile, rendering,
+    naming, overrides, profile, rendering,
     settings::{self, PasswordRendering},
     zones,
 };
@@ -90,6 +90,8 @@ impl RenderedDriver {
         rendered.retain(|object| {
             !written_names::is_granted_by_installation(object.kind(), object.name())
         });
+        overrides::apply(&mut rendered, facts.config.spec.overrides.as_ref(), desired.driver)
+            .map_err(|problem| Box::new(overrides::refusal(facts, desired, problem)))?;
         let rendered = match &record.names {
             Some(kept) => naming::rename(rendered, kept),
             None => rendered,

@@ -304,7 +304,7 @@ fn restart(
     let driver = plan.driver;
     let changed = present.changed.as_ref().filter(|_| reads_once(driver, record.implementation))?;
     // VDO has not applied the workload yet.
-    let adopted = is_left_behind(driver, present);
+    let adopted = record.untouched || is_left_behind(driver, present);
     let workloads = facts.workloads_of(driver, WorkloadRole::Controller).into_iter();
     let mut ours = workloads.filter(|(id, _)| record.objects.contains(id));
     let (id, workload) = ours.find(|(_, w)| {

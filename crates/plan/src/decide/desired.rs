@@ -38,7 +38,7 @@ impl<'a> DesiredDriver<'a> {
                     driver,
                     mode: mode(facts, cpi.mode),
                     vcenters,
-                    implementation: cpi.implementation.unwrap_or_default(),
+                    implementation: cpi.implementation.unwrap_or_else(|| adopted(facts)),
                     replaced: None,
                     version: cpi.version.as_ref().map(|v| v.0.as_str()),
                     nsx: cpi.nsx.is_some(),
@@ -91,5 +91,14 @@ fn storage_implementation(facts: &Facts, wanted: Implementation) -> Implementati
         Some(catalog::Implementation::Rust) => Implementation::Rust,
         Some(catalog::Implementation::Upstream) => Implementation::Upstream,
         Some(catalog::Implementation::Unknown) | None => wanted,
+    }
+}
+
+/// The implementation of a cloud controller if the spec names none. An adopted one stays what it is.
+fn adopted(facts: &Facts) -> Implementation {
+    let record = &facts.records.cpi;
+    match record.implementation {
+        catalog::Implementation::Rust if record.names.is_some() => Implementation::Rust,
+        _ => Implementation::default(),
     }
 }

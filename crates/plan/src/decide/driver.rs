@@ -11,7 +11,7 @@ use super::{
     configuration::RenderedDriver,
     deletion::{DeletionOutcome, deletion_outcome},
     desired::DesiredDriver,
-    embedded, foreign_driver,
+    embedded, first_rollout, foreign_driver,
     gate::gate,
     kept_releases, known_faults, privileges, record_recovery, recording, release, removal,
     rendering, rollback, rollout,
@@ -64,6 +64,7 @@ pub(super) fn decide(
         steps: Vec::new(),
         next: Next::Nothing,
         held: None,
+        adoption: None,
     };
     if let Some(why) = facts.unreadable.get(&driver) {
         notes.findings.push(record_recovery::unreadable(facts, driver, why));
@@ -138,6 +139,9 @@ fn manage(
     };
     let Some(desired) = DesiredDriver::from_spec(&held.facts, desired.driver) else { return };
     reconcile(&held.facts, &desired, record, before, plan, notes);
+    if plan.is_untouched() {
+        return;
+    }
     plan.steps.push(held.step);
     if plan.next == Next::Nothing {
         plan.next = if held.blocked { Next::Blocked } else { Next::Wait };
@@ -167,6 +171,9 @@ fn reconcile(
         plan.next = Next::Blocked;
         return;
     };
+    if first_rollout::waits(facts, desired, record, &target) {
+        return first_rollout::hold(facts, desired, record, plan);
+    }
     if let Some((step, next)) = gate(facts, desired.driver, record, &target) {
         plan.steps.push(step);
         plan.next = next;

@@ -6,11 +6,11 @@ use api::{
 };
 use catalog::Driver;
 
-use super::{Notes, adoption, desired::DesiredDriver, steps::waiting, vcenters};
+use super::{Notes, adoption, desired::DesiredDriver, first_rollout, steps::waiting, vcenters};
 use crate::{
     facts::{DriverWorkload, Facts},
     object_id::ObjectId,
-    plan::{DriverPlan, Next},
+    plan::{ADOPT, AdoptionPreview, DriverPlan, Next},
     record::Record,
 };
 
@@ -55,8 +55,10 @@ pub(super) fn adopt(
     if adoption == Adoption::Never || !vcenters::are_verified(facts, desired, record, plan, notes) {
         return;
     }
-    let title = "Adopt the existing driver";
-    match adoption::adopted(facts, desired, record, theirs) {
+    let title = ADOPT;
+    let adopted = adoption::adopted(facts, desired, record, theirs);
+    plan.adoption = Some(preview(facts, desired, theirs, adopted.as_ref()));
+    match adopted {
         Err(why) => {
             if adoption::release(facts, desired, theirs).is_err() {
                 notes.findings.retain(|finding| finding.code != codes::FOREIGN_DRIVER.code);
@@ -70,6 +72,22 @@ pub(super) fn adopt(
             plan.next = Next::Record(Box::new(adopted.record));
         }
         Ok(adopted) => plan.steps.push(waiting(title, Some(proposal(desired, &adopted)))),
+    }
+}
+
+fn preview(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    theirs: &[(&ObjectId, &DriverWorkload)],
+    adopted: Result<&adoption::Adopted, &String>,
+) -> AdoptionPreview {
+    AdoptionPreview {
+        adopted: false,
+        release: adopted.ok().and_then(|adopted| adopted.record.version.clone()),
+        workloads: theirs.iter().map(|(id, _)| id.to_string()).collect(),
+        changes: adopted.map(|adopted| adopted.changes.clone()).unwrap_or_default(),
+        left: first_rollout::left(facts, desired.driver, theirs),
+        impossible: adopted.err().cloned(),
     }
 }
 
@@ -102,23 +120,14 @@ fn not_adoptable(driver: Driver, theirs: &[(&ObjectId, &DriverWorkload)], why: &
         .build()
 }
 
-/// The maximum number of changes that a proposal lists.
-const CHANGES_LISTED: usize = 24;
-
 /// The effect of an adoption, before anybody asks for it.
 fn proposal(desired: &DesiredDriver<'_>, adopted: &adoption::Adopted) -> String {
     let version = adopted.record.version.as_deref().unwrap_or_default();
-    let mut text = format!(
-        "it is {} {version}; with adoption: Automatic in the VDOConfig its objects, names and \
-         cluster id stay, and VDO writes its configuration from now on",
-        desired.driver
-    );
-    let listed = adopted.changes.iter().take(CHANGES_LISTED).cloned().collect::<Vec<_>>();
-    if !listed.is_empty() {
-        text.extend([". This would change: ", &listed.join("; ")]);
-    }
-    if let Some(more) = adopted.changes.len().checked_sub(CHANGES_LISTED).filter(|n| *n > 0) {
-        text.extend(["; and ", &more.to_string(), " more"]);
-    }
-    text
+    format!(
+        "it is {} {version}; with adoption: Automatic in the VDOConfig VDO records it as its own and changes \
+         nothing. Its objects, names and cluster id stay. When you approve a release later, VDO writes its \
+         configuration{}",
+        desired.driver,
+        adoption::listed(&adopted.changes)
+    )
 }

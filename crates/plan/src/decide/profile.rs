@@ -1,5 +1,9 @@
 //! The profile of the cluster and of the spec, from which a manifest is rendered.
 
+use api::{
+    text::{InventoryPath, Span},
+    vdo_config::{CloudProvider, NodeDeletionLimits},
+};
 use catalog::{
     Rewrite,
     manifest::{Profile, profile},
@@ -55,8 +59,48 @@ pub(super) fn from_facts(facts: &Facts) -> Profile {
     if let Some(cloud) = &spec.cloud_provider {
         profile.cpi.keep_nodes = cloud.node_deletion == Some(api::vdo_config::NodeDeletion::Never);
         profile.cpi.host_labels = cloud.host_labels == Some(true);
+        let labels = cloud.node_labels.iter().map(|(key, value)| (key.clone(), value.0.clone()));
+        profile.cpi.node_labels = labels.collect();
+        profile.cpi.arguments = cloud_controller_arguments(cloud);
     }
     profile
+}
+
+/// The arguments of this project's cloud controller for its fields in the spec. Fields that are not set leave the
+/// defaults to the program.
+fn cloud_controller_arguments(cloud: &CloudProvider) -> Vec<String> {
+    let mut arguments = Vec::new();
+    let switches = [
+        (cloud.refresh_labels, "--refresh-labels"),
+        (cloud.require_zones, "--require-zones"),
+        (cloud.out_of_service_taint, "--out-of-service-taint"),
+    ];
+    arguments.extend(
+        switches.iter().filter(|(on, _)| *on == Some(true)).map(|(_, flag)| (*flag).to_owned()),
+    );
+    let mut set = |flag: &str, value: Option<String>| {
+        arguments.extend(value.map(|value| format!("{flag}={value}")));
+    };
+    let paths = |paths: &[InventoryPath]| {
+        let paths: Vec<&str> = paths.iter().map(|path| &**path).collect();
+        (!paths.is_empty()).then(|| paths.join(","))
+    };
+    set("--vm-folders", paths(&cloud.vm_folders));
+    set("--vm-clusters", paths(&cloud.vm_clusters));
+    set("--tag-refresh-period", seconds(cloud.tag_refresh_period.as_ref()));
+    if let Some(limits) = &cloud.node_deletion_limits {
+        let NodeDeletionLimits { delay, count, window, share } = limits;
+        set("--node-deletion-delay", seconds(delay.as_ref()));
+        set("--node-deletion-limit", count.map(|count| count.to_string()));
+        set("--node-deletion-window", seconds(window.as_ref()));
+        set("--node-deletion-share", share.map(|share| share.to_string()));
+    }
+    arguments
+}
+
+/// A duration as the cloud controller reads it.
+fn seconds(span: Option<&Span>) -> Option<String> {
+    span.and_then(Span::duration).map(|duration| format!("{}s", duration.as_secs()))
 }
 
 fn placement(facts: &Facts) -> profile::Placement {

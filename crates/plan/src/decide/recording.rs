@@ -1,6 +1,8 @@
 //! The record of a driver: the state before VDO applies anything, and the state once the driver is healthy.
 
-use super::{configuration::RenderedDriver, kept_releases, removal, rollback, rollout, zones};
+use super::{
+    configuration::RenderedDriver, first_rollout, kept_releases, removal, rollback, rollout, zones,
+};
 use crate::{
     facts::Facts,
     plan::Next,
@@ -16,6 +18,8 @@ pub(super) fn recorded(
 ) -> Option<Record> {
     let mut next = record.clone();
     next.objects.extend(configuration.identities());
+    next.untouched =
+        record.untouched && !first_rollout::is_asked(facts, record, target, configuration.driver);
     if record.configuration.as_ref() != Some(&configuration.digest) {
         next.configuration = Some(configuration.digest.clone());
         next.origin = Some(configuration.origin.clone());

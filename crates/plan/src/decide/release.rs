@@ -71,15 +71,16 @@ pub(super) fn select(
     let mut target = next.or_else(|| running.clone());
     if changes && target != running {
         held = hold(facts, desired, before, notes);
+        let version = decision.action.version();
+        if let Some(available) = version.filter(|_| waits_for_approval(facts, desired, record)) {
+            held = Some(fits(facts, desired.driver, available));
+        }
         if held.is_some() {
             target.clone_from(&running);
         }
     }
     if let Some(Standstill::AwaitsApproval { available }) = &decision.standstill {
-        held = Some(format!(
-            "{available} fits, and waits for {}",
-            approval(facts, desired.driver, available)
-        ));
+        held = Some(fits(facts, desired.driver, available));
         goal = Some(build(available));
     }
     if let Some(rejected) = rollback::rejected(facts, desired.driver, record, target.as_ref()) {
@@ -92,6 +93,24 @@ pub(super) fn select(
         held = None;
     }
     Choice { decision, target, goal, held }
+}
+
+/// Whether the upgrade of an adopted driver waits for an admin. Another implementation or version in the spec is a
+/// request.
+fn waits_for_approval(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> bool {
+    let running = record.running();
+    let approved = approved(facts, desired.driver);
+    is_unasked(facts, record)
+        && desired.version.is_none()
+        && running.as_ref().is_some_and(|running| {
+            running.implementation == desired.implementation()
+                && approved.is_none_or(|approved| approved <= running.version)
+        })
+}
+
+/// The text about a release that an admin has to approve.
+fn fits(facts: &Facts, driver: Driver, available: &Version) -> String {
+    format!("{available} fits, and waits for {}", approval(facts, driver, available))
 }
 
 fn parsed(text: Option<&str>) -> Option<Version> {
@@ -184,29 +203,49 @@ fn decision(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Deci
         .map(|build| build.version);
     let request = Request {
         implementation: desired.implementation(),
-        policy: policy(facts, desired, installed.as_ref()),
+        policy: policy(facts, desired, record, installed.as_ref()),
         installed,
     };
     choose(&facts.catalog, &seen, desired.driver, &request)
 }
 
-fn policy(facts: &Facts, desired: &DesiredDriver<'_>, installed: Option<&Version>) -> Policy {
+fn policy(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    installed: Option<&Version>,
+) -> Policy {
     if let Some(version) = parsed(desired.version) {
         return Policy::Pinned { version, downgrade: false };
     }
     let approved = || {
-        let annotations = facts.config.metadata.annotations.as_ref()?;
-        let approved = parsed(annotations.get(annotation(desired.driver)).map(String::as_str))?;
+        let approved = approved(facts, desired.driver)?;
         installed.is_some_and(|installed| *installed < approved).then_some(approved)
     };
     match facts.config.spec.upgrade_policy() {
         UpgradePolicy::Latest => Policy::Latest,
-        UpgradePolicy::Stable => Policy::Stable,
+        UpgradePolicy::Stable => match approved().filter(|_| is_unasked(facts, record)) {
+            Some(version) => Policy::Pinned { version, downgrade: false },
+            None => Policy::Stable,
+        },
         UpgradePolicy::Manual | UpgradePolicy::Pinned => match approved() {
             Some(version) => Policy::Pinned { version, downgrade: false },
             None => Policy::Manual,
         },
     }
+}
+
+/// Whether nobody asked for upgrades of an adopted driver: VDO has changed nothing of it, and the spec names no
+/// policy.
+fn is_unasked(facts: &Facts, record: &Record) -> bool {
+    let policy = facts.config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.policy);
+    record.untouched && policy.is_none()
+}
+
+/// The release that an admin approved.
+pub(super) fn approved(facts: &Facts, driver: Driver) -> Option<Version> {
+    let annotations = facts.config.metadata.annotations.as_ref()?;
+    parsed(annotations.get(annotation(driver)).map(String::as_str))
 }
 
 pub(super) fn annotation(driver: Driver) -> &'static str {
@@ -216,7 +255,8 @@ pub(super) fn annotation(driver: Driver) -> &'static str {
     }
 }
 
-fn approval(facts: &Facts, driver: Driver, version: &Version) -> String {
+/// The command with which an admin approves a release.
+pub(super) fn approval(facts: &Facts, driver: Driver, version: &Version) -> String {
     let (namespace, name) = super::own_name(facts);
     format!(
         "kubectl annotate vdoconfig --namespace {namespace} {name} {}={version} --overwrite",

@@ -16,7 +16,7 @@ use super::{
     Notes,
     configuration::{RenderedDriver, digest},
     desired::DesiredDriver,
-    profile, release,
+    overrides, profile, release,
 };
 use crate::{
     facts::Facts,
@@ -35,6 +35,9 @@ pub(super) fn origin(facts: &Facts, desired: &DesiredDriver<'_>, settings: Strin
     // The choice of the release happens elsewhere.
     if let Some(fields) = section.as_object_mut() {
         fields.remove("version");
+        if let Some(overrides) = overrides::for_driver(&facts.config.spec, desired.driver) {
+            fields.insert("overrides".into(), overrides);
+        }
     }
     let topology = facts.config.spec.topology_categories();
     // New nodes get what they need although no spec asks for them. Their number counts only up to

@@ -6,6 +6,7 @@ mod credentials;
 mod kept_releases;
 mod losing;
 mod non_vsphere_nodes;
+mod overrides;
 mod privileges;
 mod refusing;
 mod rendering;

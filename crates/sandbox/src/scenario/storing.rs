@@ -5,6 +5,7 @@ use snafu::ResultExt as _;
 use testkit::Registry;
 
 use crate::{
+    arguments::Cpi,
     environment::VCENTER,
     failure::{Failure, PeerSnafu},
     user::User,
@@ -16,11 +17,7 @@ const FILE: &str = "volume.yaml";
 pub(super) fn drivers() -> Value {
     json!({
         "images": {"registry": Registry::HOST},
-        "cloudProvider": {
-            "vsphereCloudConfigs": [VCENTER],
-            "implementation": "Rust",
-            "topology": {"zone": "k8s-zone", "region": "k8s-region"},
-        },
+        "cloudProvider": super::drivers(Cpi::Rust)["cloudProvider"],
         "storageProvider": {"vsphereCloudConfig": VCENTER, "implementation": "Rust"},
     })
 }

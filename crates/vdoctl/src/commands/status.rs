@@ -126,7 +126,7 @@ impl Overview {
         part.as_ref()?.version.as_deref()
     }
 
-    fn steps(&self) -> &[PlanStep] {
+    pub(crate) fn steps(&self) -> &[PlanStep] {
         let plan = self.config.status.as_ref().and_then(|status| status.plan.as_ref());
         plan.map(|plan| plan.steps.as_slice()).unwrap_or_default()
     }

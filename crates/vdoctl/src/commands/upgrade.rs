@@ -113,10 +113,7 @@ impl Upgrade {
         };
         // An existing finding is about an earlier attempt.
         let failed_before = failed(before);
-        let there = |overview: &Overview| {
-            let all = changes.iter();
-            all.into_iter().all(|change| overview.running(change.driver) == Some(&*change.to))
-        };
+        let there = |overview: &Overview| changes.iter().all(|change| change.is_made(overview));
         let within = Duration::from_secs(self.timeout);
         let before = Some(before);
         let overview = super::status::wait_until(cluster, screen, within, before, |overview| {
@@ -137,11 +134,13 @@ impl Upgrade {
             let to = self.to.as_ref().map(ToString::to_string).or_else(|| goal(driver))?;
             let from = driver.installed.clone();
             let pinned = self.to.is_some();
-            (from.as_ref() != Some(&to)).then_some(ReleaseChange {
+            let first = driver.is_untouched();
+            (from.as_ref() != Some(&to) || first).then_some(ReleaseChange {
                 driver: driver.driver,
                 from,
                 to,
                 pinned,
+                first,
             })
         });
         changes.collect()
@@ -157,7 +156,8 @@ impl Upgrade {
                 "VDO does not downgrade a healthy release: an older one may not support the volumes that it created",
             );
         };
-        Ok(ReleaseChange { driver, from: record.version.clone(), to: previous, pinned: true })
+        let from = record.version.clone();
+        Ok(ReleaseChange { driver, from, to: previous, pinned: true, first: false })
     }
 }
 
@@ -210,15 +210,31 @@ struct ReleaseChange {
     to: String,
     /// Whether the VDOConfig pins the release, or approves it once.
     pinned: bool,
+    /// Whether VDO adopted the driver and changes it for the first time.
+    first: bool,
 }
 
 impl ReleaseChange {
     fn line(&self) -> String {
         let name = paint(STRONG, super::plan::name(self.driver));
-        format!("{name}  {} → {}\n", self.from.as_deref().unwrap_or("nothing"), self.to)
+        let from = self.from.as_deref().unwrap_or("nothing");
+        if self.first && from == self.to {
+            return format!("{name}  {from} stays, with VDO's configuration\n");
+        }
+        format!("{name}  {from} → {}\n", self.to)
+    }
+
+    /// Whether the operator has made the change.
+    fn is_made(&self, overview: &Overview) -> bool {
+        let waits = format!("{}: {}", self.driver, plan::ADOPT);
+        let untouched = overview.steps().iter().any(|step| step.title == waits);
+        overview.running(self.driver) == Some(&*self.to) && !(self.first && untouched)
     }
 
     fn write_into(&self, patch: &mut Value) {
+        if self.first {
+            patch["metadata"]["annotations"][annotation(self.driver)] = self.to.as_str().into();
+        }
         if self.pinned {
             patch["spec"][section(self.driver)]["version"] = self.to.as_str().into();
         } else {

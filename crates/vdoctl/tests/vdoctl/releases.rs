@@ -234,6 +234,9 @@ async fn adopting(stage: &Stage) {
     assert_eq!(after, before, "nothing is created again");
     let output = stage.works(&["adopt"]);
     assert!(output.out.contains("nothing to adopt"), "{}", output.all());
+    // On request VDO rolls out its configuration of the same release.
+    let output = stage.works(&["upgrade", "csi", "--to", "3.6.3", "--yes", "--timeout", "480"]);
+    assert!(output.out.contains("3.6.3 stays, with VDO's configuration"), "{}", output.all());
 }
 
 /// Ctrl-C at the confirmation.

@@ -38,6 +38,127 @@ fn adopt(world: &mut World, adoption: &str) {
     world.edit_spec(|config| config.spec.adoption = Some(adoption));
 }
 
+/// Approves the release that VDO proposes, as `vdoctl upgrade` does.
+fn approve(world: &mut World, driver: Driver) {
+    let version = world.driver(driver).target.unwrap();
+    let annotation = match driver {
+        Driver::Cpi => names::APPROVE_CPI,
+        Driver::Csi => names::APPROVE_CSI,
+    };
+    world.annotate(annotation, &version);
+}
+
+/// Adopts the driver, and asks for the release that VDO proposes then.
+fn adopt_and_approve(world: &mut World, driver: Driver) {
+    adopt(world, "Automatic");
+    world.settle();
+    approve(world, driver);
+}
+
+#[test]
+fn adoption_changes_nothing_until_an_admin_approves_a_release() {
+    for shape in SHAPES {
+        let (what, driver) = (shape.what, shape.driver);
+        let mut world = shape.world();
+        let before = world.facts.workloads.clone();
+        adopt(&mut world, "Automatic");
+        world.settle();
+        assert_eq!(world.done, [format!("record {driver}")], "{what}");
+        assert_eq!(world.facts.workloads, before, "{what}");
+        let plan = world.driver(driver);
+        assert_eq!(plan.next, Next::Nothing, "{what}: {plan:#?}");
+        let held = plan.held.clone().unwrap();
+        assert!(held.contains("kubectl annotate vdoconfig"), "{what}: {held}");
+        let status = crate::status(&world.facts, &world.plan());
+        assert!(api::condition::is_true(&status.conditions, "Ready"), "{what}: {status:#?}");
+        assert_eq!(status.plan.unwrap().state, Some(api::vdo_config::PlanState::Waiting), "{what}");
+        // Neither time nor another section of the spec starts the rollout.
+        world.pass(SignedDuration::from_hours(24 * 30));
+        world.edit_spec(|config| config.spec.remediation = None);
+        world.settle();
+        assert_eq!(world.done.len(), 1, "{what}: {:?}", world.done);
+
+        approve(&mut world, driver);
+        world.settle();
+        assert!(world.done.iter().any(|done| done.starts_with("apply DaemonSet")), "{what}");
+        assert!(world.record(driver).healthy, "{what}: {:#?}", world.plan());
+    }
+}
+
+#[test]
+fn a_policy_or_a_version_in_the_spec_upgrades_an_adopted_driver() {
+    let upgrades = |policy: &str| {
+        Some(
+            serde_json::from_value::<api::vdo_config::Upgrades>(json!({"policy": policy})).unwrap(),
+        )
+    };
+    let storage = &SHAPES[2];
+    let asked: [(&str, bool, &dyn Fn(&mut World)); 5] = [
+        ("Stable", true, &|world| world.edit_spec(|c| c.spec.upgrades = upgrades("Stable"))),
+        ("Latest", true, &|world| world.edit_spec(|c| c.spec.upgrades = upgrades("Latest"))),
+        ("Manual", false, &|world| world.edit_spec(|c| c.spec.upgrades = upgrades("Manual"))),
+        ("another version", true, &|world| pin(world, NEWEST_CSI)),
+        ("the version that runs", false, &|world| pin(world, "3.6.2")),
+    ];
+    for (what, changes, ask) in asked {
+        let mut world = storage.world();
+        adopt(&mut world, "Automatic");
+        ask(&mut world);
+        world.settle();
+        let changed = world.done.iter().any(|done| done.starts_with("apply"));
+        assert_eq!(changed, changes, "{what}: {:?}", world.done);
+        assert!(world.record(Driver::Csi).healthy, "{what}");
+    }
+    // A policy upgrades, and does not restart pods for nothing: the newest release runs already.
+    let mut world = storage.world();
+    world.facts.workloads.values_mut().for_each(|w| w.version = Some(NEWEST_CSI.into()));
+    adopt(&mut world, "Automatic");
+    world.edit_spec(|config| config.spec.upgrades = upgrades("Stable"));
+    world.settle();
+    assert_eq!(world.done, ["record CSI"]);
+}
+
+#[test]
+fn an_adopted_driver_of_which_a_workload_is_deleted_is_installed_again() {
+    let mut world = upstream();
+    adopt(&mut world, "Automatic");
+    world.settle();
+    assert_eq!(world.done, ["record CSI"]);
+    world.facts.workloads.retain(|id, _| id.kind != "Deployment");
+    world.settle();
+    assert!(world.done.contains(&"apply Deployment vsphere-csi-controller".into()));
+    let record = world.record(Driver::Csi);
+    assert_eq!(record.version.as_deref(), Some("3.6.3"), "nobody asked for another release");
+    assert_eq!(record.cluster_id.as_deref(), Some("10.10.10.10"));
+    let others = "apply DaemonSet vsphere-csi-node".to_owned();
+    assert!(!world.done.contains(&others), "the rest stays as it was: {:?}", world.done);
+    approve(&mut world, Driver::Csi);
+    world.settle();
+    assert_eq!(world.record(Driver::Csi).version.as_deref(), Some(NEWEST_CSI));
+    assert!(world.done.contains(&others), "{:?}", world.done);
+}
+
+#[test]
+fn an_adopted_cloud_controller_stays_of_its_implementation() {
+    let shape = &SHAPES[4];
+    let mut world = shape.world();
+    let ours = catalog::embedded()
+        .releases_of(Driver::Cpi, Implementation::Rust)
+        .map(|release| release.version.to_string())
+        .next()
+        .unwrap();
+    for workload in world.facts.workloads.values_mut() {
+        workload.version = Some(ours.clone());
+        workload.implementation = Some(Implementation::Rust);
+    }
+    adopt(&mut world, "Automatic");
+    world.settle();
+    assert_eq!(world.done, ["record CPI"]);
+    approve(&mut world, Driver::Cpi);
+    world.settle();
+    assert_eq!(world.record(Driver::Cpi).implementation, Implementation::Rust);
+}
+
 #[test]
 fn adoption_is_proposed_and_nothing_is_done_unasked() {
     let mut world = upstream();
@@ -52,7 +173,7 @@ fn adoption_is_proposed_and_nothing_is_done_unasked() {
 #[test]
 fn a_known_release_is_adopted_with_its_identity_and_then_upgraded() {
     let mut world = upstream();
-    adopt(&mut world, "Automatic");
+    adopt_and_approve(&mut world, Driver::Csi);
     world.settle();
     assert_eq!(world.done[0], "record CSI", "first it is written down");
     assert_eq!(world.done.iter().filter(|done| done.starts_with("delete")).count(), 0);
@@ -127,6 +248,7 @@ fn the_cloud_controller_is_not_adopted_into_a_configuration_that_hides_a_vm() {
     }
     settings_are_read(&mut world);
     world.facts.cluster.nodes[0].vm = NodeVm::Missing;
+    adopt_and_approve(&mut world, Driver::Cpi);
     world.settle();
     assert!(!world.done.iter().any(|done| done.starts_with("apply")), "{:?}", world.done);
     world.facts.cluster.nodes[0].vm = found_by("vmware-system-vdo/vc");
@@ -303,7 +425,7 @@ fn a_driver_by_any_chart_is_adopted_under_its_own_names_and_upgraded() {
         }
 
         let before: BTreeSet<ObjectId> = world.facts.workloads.keys().cloned().collect();
-        adopt(&mut world, "Automatic");
+        adopt_and_approve(&mut world, shape.driver);
         world.settle();
         let record = world.record(shape.driver);
         assert!(record.healthy, "{what}: {:#?}", world.plan());
@@ -355,7 +477,7 @@ fn a_driver_outside_the_allowed_names_is_adopted_once_an_admin_permits_it() {
 fn pods_are_selected_by_the_labels_they_had_wherever_they_are_selected() {
     let shape = &SHAPES[3];
     let mut world = shape.world();
-    adopt(&mut world, "Automatic");
+    adopt_and_approve(&mut world, Driver::Csi);
     let mut seen = 0;
     while let Some(objects) = {
         let next = world.driver(Driver::Csi).next;
@@ -407,8 +529,12 @@ fn go_vdo() -> World {
 }
 
 #[test]
-fn drivers_of_the_go_vdo_are_adopted_with_their_cluster_id_and_upgraded() {
+fn drivers_of_the_go_vdo_are_adopted_with_their_cluster_id_and_upgraded_on_approval() {
     let mut world = go_vdo();
+    world.settle();
+    assert_eq!(world.done, ["record CPI", "record CSI"], "their upgrades were disabled");
+    approve(&mut world, Driver::Cpi);
+    approve(&mut world, Driver::Csi);
     world.settle();
     let record = world.record(Driver::Csi);
     assert!(record.healthy && world.record(Driver::Cpi).healthy, "{:#?}", world.plan());
@@ -513,7 +639,7 @@ fn an_adopted_driver_gets_no_user_that_sees_less_or_may_do_less() {
     for (number, (doubt, fix)) in doubts.into_iter().enumerate() {
         let mut world = upstream();
         set_user(&mut world, "administrator@vsphere.local");
-        adopt(&mut world, "Automatic");
+        adopt_and_approve(&mut world, Driver::Csi);
         doubt(&mut world);
         world.settle();
         assert!(!world.done.contains(&SECRET.into()), "case {number}: {:?}", world.done);
@@ -525,7 +651,7 @@ fn an_adopted_driver_gets_no_user_that_sees_less_or_may_do_less() {
         // The user that the driver already has does not have fewer privileges than before.
         let mut world = upstream();
         set_user(&mut world, "k8s@vsphere.local");
-        adopt(&mut world, "Automatic");
+        adopt_and_approve(&mut world, Driver::Csi);
         doubt(&mut world);
         world.settle();
         assert!(world.done.contains(&SECRET.into()), "case {number}: {:?}", world.done);

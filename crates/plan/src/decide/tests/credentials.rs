@@ -461,6 +461,21 @@ fn an_adopted_cloud_controller_gets_a_new_password_in_its_own_secret() {
     assert!(!recorded.contains(&own), "VDO never prunes the admin's Secret");
 }
 
+/// The Go VDO keeps the credentials in a Secret with the name that VDO uses, too.
+#[test]
+fn an_adopted_cloud_controller_that_reads_vdos_secret_restarts_with_a_new_password() {
+    let (mut world, own) = adopted_cloud_controller();
+    world.facts.driver_secrets.get_mut(&Driver::Cpi).unwrap().id =
+        ObjectId { name: names::CPI_SECRET.into(), ..own };
+    world.facts.records.cpi.untouched = true;
+    world.rotate("vc", NEW);
+    world.settle();
+    assert!(world.has_password(Driver::Cpi, NEW), "{:?}", world.done);
+    let restart = "restart DaemonSet vsphere-cloud-controller-manager".to_owned();
+    assert!(world.done.contains(&restart), "{:?}", world.done);
+    assert!(!world.done.iter().any(|done| done.starts_with("apply DaemonSet vsphere-cloud")));
+}
+
 #[test]
 fn a_secret_that_vdo_has_no_permission_to_write_is_reported_with_the_fix() {
     let (mut world, own) = adopted_cloud_controller();
