@@ -219,7 +219,7 @@ pub(crate) async fn wait_until(
         steps.seen.extend(before.steps().iter().map(|step| (step.title.clone(), step.state)));
     }
     loop {
-        let overview = match Overview::read(cluster).await {
+        let overview = match Box::pin(Overview::read(cluster)).await {
             // The API server may restart.
             Err(Failure::Api { .. }) if Instant::now() < end => {
                 steps.now.waits("the API server does not answer");
