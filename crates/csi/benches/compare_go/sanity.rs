@@ -38,7 +38,9 @@ pub(crate) async fn compare() {
     }
     for (name, specs) in failed {
         println!("\n{name}, failed:");
-        specs.iter().for_each(|spec| println!("- {spec}"));
+        for spec in &specs {
+            println!("- {spec}");
+        }
     }
 }
 
