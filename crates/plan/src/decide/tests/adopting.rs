@@ -85,6 +85,9 @@ fn adoption_changes_nothing_until_an_admin_approves_a_release() {
     }
 }
 
+/// The request of an admin, and whether VDO then changes the driver.
+type Request<'a> = (&'a str, bool, &'a dyn Fn(&mut World));
+
 #[test]
 fn a_policy_or_a_version_in_the_spec_upgrades_an_adopted_driver() {
     let upgrades = |policy: &str| {
@@ -93,7 +96,7 @@ fn a_policy_or_a_version_in_the_spec_upgrades_an_adopted_driver() {
         )
     };
     let storage = &SHAPES[2];
-    let asked: [(&str, bool, &dyn Fn(&mut World)); 5] = [
+    let asked: [Request<'_>; 5] = [
         ("Stable", true, &|world| world.edit_spec(|c| c.spec.upgrades = upgrades("Stable"))),
         ("Latest", true, &|world| world.edit_spec(|c| c.spec.upgrades = upgrades("Latest"))),
         ("Manual", false, &|world| world.edit_spec(|c| c.spec.upgrades = upgrades("Manual"))),
