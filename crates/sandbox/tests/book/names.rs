@@ -45,7 +45,7 @@ const OTHERS: [&str; 26] = [
 ];
 
 /// Flags of other programs in pages.
-const OTHER_FLAGS: [&str; 13] = [
+const OTHER_FLAGS: [&str; 18] = [
     "--cloud-provider",           // kubelet, kube-controller-manager
     "--cloud-config",             // cloud controllers
     "--node-ip",                  // kubelet
@@ -56,9 +56,14 @@ const OTHER_FLAGS: [&str; 13] = [
     "--kubelet-arg",              // k3s, RKE2
     "--feature-gates",            // csi-provisioner
     "--strict-topology",          // csi-provisioner
-    "--profile",                  // cargo
-    "--test",                     // cargo
-    "--create-namespace",         // helm
+    "--worker-threads",           // the sidecars of the storage driver, as the next four
+    "--kube-api-qps",
+    "--kube-api-burst",
+    "--retry-interval-start",
+    "--retry-interval-max",
+    "--profile",          // cargo
+    "--test",             // cargo
+    "--create-namespace", // helm
 ];
 
 /// Fields of Kubernetes objects in pages.
