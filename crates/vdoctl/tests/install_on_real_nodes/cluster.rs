@@ -242,7 +242,7 @@ impl Cluster {
         self.restarts("kube-system", CLOUD_CONTROLLER).await
     }
 
-    /// The uid and the restarts of each pod.
+    /// The uid and the restarts of each pod, without those that end.
     pub(crate) async fn restarts(&self, namespace: &str, selector: &str) -> Vec<(String, i32)> {
         let pods = self.pods(namespace, selector).await;
         let identity = |pod: &Pod| {
@@ -250,7 +250,7 @@ impl Cluster {
             let restarts = status.container_statuses.into_iter().flatten().map(|c| c.restart_count);
             (pod.metadata.uid.clone().unwrap(), restarts.sum())
         };
-        pods.iter().map(identity).collect()
+        pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).map(identity).collect()
     }
 
     /// Deploys another version and returns the longest time without a renewal of the leader's lease meanwhile.
