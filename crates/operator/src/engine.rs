@@ -53,6 +53,8 @@ const RESYNC: Duration = Duration::from_mins(10);
 const UNSURE: Duration = Duration::from_secs(30);
 /// The maximum age of the API server's version.
 const VERSION_AGE: Duration = Duration::from_mins(1);
+/// How long a round waits for the version. One of several API servers may hang, and passwords must not wait for it.
+const VERSION_ANSWER: Duration = Duration::from_secs(5);
 /// The minimum number of version requests before VDO accepts a newer version.
 const QUESTIONS: u32 = 10;
 
@@ -345,12 +347,18 @@ impl Engine {
     /// Runs one round. Returns the time until the next one if nothing changes before.
     async fn round(&mut self) -> Result<Duration, Error> {
         let age = version_age(self.around.timeouts);
-        if self.asked.elapsed() >= age
-            && let Err(error) = self.ask_for_version().await
-        {
+        if self.asked.elapsed() >= age {
+            let answer = tokio::time::timeout(VERSION_ANSWER, self.ask_for_version()).await;
+            let error = match answer {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error_chain(&error)),
+                Err(_) => Some(format!("no answer within {} s", VERSION_ANSWER.as_secs())),
+            };
             // The accepted version stays: one of several API servers may be unreachable.
-            tracing::warn!(error = error_chain(&error), "cannot read the Kubernetes version");
-            self.asked = Instant::now();
+            if let Some(error) = error {
+                tracing::warn!(error, "cannot read the Kubernetes version");
+                self.asked = Instant::now();
+            }
         }
         let Self { client, around, stores, vcenters, catalogs, applied, refused, .. } = self;
         let observed =
@@ -407,14 +415,23 @@ impl Engine {
         (self.followed, self.met) = (Some(Followed::from_facts(&facts)), true);
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
-        report::report(client, &self.recorder, &self.metrics, &facts, &plan, &mut self.listed)
-            .await
-            .context(ReportSnafu)?;
+        let (recorder, metrics) = (&self.recorder, &self.metrics);
+        let reported =
+            report::report(client, recorder, metrics, &facts, &plan, &mut self.listed).await;
+        // If the API server refuses the status, the drivers still get passwords and repairs.
+        let refused_status = match reported {
+            Err(error) if report::is_refusal(&error) => Some(error),
+            reported => {
+                reported.context(ReportSnafu)?;
+                None
+            }
+        };
         self.olm.report(client, &around.namespace, &plan::status(&facts, &plan)).await;
         // While the Go VDO runs, it owns the objects that VDO would repair.
         if !plan.paused && facts.predecessor.runs.is_none() {
             act::nodes::label(client, &self.recorder, &facts, &plan.nodes).await;
-            self.remediator.remediate(client, &self.recorder, &facts, vcenters).await;
+            let (client, mandate) = (&self.background, &self.mandate);
+            self.remediator.remediate(client, &self.recorder, &facts, vcenters, mandate);
         }
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
         for (object, manager) in &done.restored {
@@ -445,6 +462,9 @@ impl Engine {
                 *driver,
                 ApplyFailure { text, firm: error.is_firm(), cause: error.cause() },
             );
+        }
+        if let Some(error) = refused_status {
+            return Err(error).context(ReportSnafu);
         }
         if let Some((driver, error)) = done.failed.into_iter().next() {
             return Err(error).context(ActSnafu { driver });

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A pod writes only while it holds both. Earlier releases know only the first Lease, so a rolling upgrade or
-//! a rollback within one namespace never has two leaders. The second Lease names the installation that owns
+//! a rollback within one namespace never has two leaders. A container that restarts after a crash leads again at
+//! once, so that new passwords reach the drivers before they lock their account. The second Lease names the installation that owns
 //! it. The owner changes only when an admin changes that name, or when its namespace is gone.
 
 use std::time::Duration;
@@ -26,6 +27,15 @@ use crate::{probes::Probes, report::OperatorMetrics};
 /// How often a pod checks whether another installation still owns the cluster's Lease.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// The process that contends.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    pub namespace: &'a str,
+    pub identity: &'a str,
+    /// The leader that crashed in this pod before this process.
+    pub crashed: Option<&'a str>,
+}
+
 /// The leader, which holds both Leases.
 #[derive(Debug)]
 pub struct Leader {
@@ -41,15 +51,16 @@ impl Leader {
     /// If the durations of the election are inconsistent.
     pub async fn elected(
         client: &Client,
-        namespace: &str,
+        candidate: Candidate<'_>,
         terms: Terms,
         probes: &Probes,
         metrics: &OperatorMetrics,
     ) -> Result<Self, Error> {
-        let identity = Contender::unique_identity();
+        let Candidate { namespace, identity, crashed } = candidate;
         let contend =
-            |namespace, name| Contender::new(client.clone(), namespace, name, &identity, terms);
+            |namespace, name| Contender::new(client.clone(), namespace, name, identity, terms);
         let own = contend(namespace, names::LEASE)?.reporting_to(probes.lease.clone());
+        let own = own.after_crash_of(crashed);
         let shared = contend(names::KUBE_SYSTEM, names::CLUSTER_LEASE)?.for_installation(namespace);
         loop {
             let installation = own.lead().await;

@@ -3,7 +3,8 @@
 mod command;
 
 use std::{
-    collections::BTreeSet, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration,
+    collections::BTreeSet, io::ErrorKind, net::SocketAddr, path::PathBuf, process::ExitCode,
+    sync::Arc, time::Duration,
 };
 
 use clap::Parser;
@@ -11,7 +12,7 @@ use jiff::SignedDuration;
 use operator::{
     allowed_namespaces,
     engine::{Ended, Engine, FAILING},
-    leadership::Leader,
+    leadership::{Candidate, Leader},
     observe::{self, Timeouts},
     permissions,
     probes::{LIMIT, Probes},
@@ -21,7 +22,7 @@ use runtime::{
     build::BuildInfo,
     checks::Checks,
     kubernetes::{self, ClusterOptions},
-    lease::Terms,
+    lease::{Contender, LeaderFile, RESUME_AGAIN, Terms},
     metrics::Metrics,
     process,
     server::{LocalServer, Server, ServerState},
@@ -58,6 +59,10 @@ struct Arguments {
     /// another instance can lead.
     #[arg(long, env = "VDO_FAILING_AFTER", hide = true, default_value_t = FAILING.as_secs())]
     failing_after: u64,
+    /// The number of seconds that a process that resumed the lease of a crashed one leads before its own crash counts as
+    /// the first one.
+    #[arg(long, env = "VDO_RESUME_AGAIN", hide = true, default_value_t = RESUME_AGAIN.as_secs())]
+    resume_again: u64,
     /// The rollout timeout in seconds: VDO rolls back a driver release that does not become healthy within
     /// this time.
     #[arg(long = "patience", env = "VDO_PATIENCE", default_value_t = 900)]
@@ -70,8 +75,8 @@ struct Arguments {
     /// this many seconds. Set it to no less than the duration of a control plane upgrade.
     #[arg(long, env = "VDO_SETTLED", hide = true, default_value_t = 600)]
     settled: u32,
-    /// The lease duration of the leader election in seconds. Another pod can lead this long after a leader
-    /// crashes.
+    /// The lease duration of the leader election in seconds. Another pod can lead this long after the node of
+    /// the leader fails. A leader that crashes and restarts leads again at once.
     #[arg(long, env = "VDO_LEASE", default_value_t = 15, value_parser = clap::value_parser!(u32).range(2..))]
     lease: u32,
     /// The namespaces in which VDO adopts drivers under any name. In `kube-system` and `vmware-system-csi` VDO
@@ -94,6 +99,25 @@ impl Arguments {
     /// The address that serves metrics.
     fn listen(&self) -> SocketAddr {
         self.predecessor.metrics_bind_address.unwrap_or(self.listen)
+    }
+
+    /// The file next to the socket in which a leader leaves its identity. It comes before the socket, which a
+    /// second process in the pod would replace.
+    fn leader_file(&self) -> Result<Option<LeaderFile>, Box<dyn std::error::Error>> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        let path = socket.with_extension("leader");
+        match LeaderFile::open(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(format!("another vdo runs in this pod: it has locked {}", path.display())
+                    .into())
+            }
+            Err(error) => {
+                let path = path.display();
+                tracing::warn!(%path, %error, "after a crash, this pod waits until the lease expires");
+                Ok(None)
+            }
+        }
     }
 }
 
@@ -189,6 +213,7 @@ async fn serve_as_leader(listen: SocketAddr, shown: ServerState, stop: Cancellat
 async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error::Error>> {
     process::exit_on_panic();
     let stop = process::shutdown_on_signal(Duration::from_secs(20))?;
+    let leader_file = arguments.leader_file()?.map(Arc::new);
     let (live, ready) = (Checks::default(), Checks::default());
     let probes = Probes::register(&live, &ready, Duration::from_secs(arguments.stalled_after));
     let metrics = Metrics::new("vdo", BUILD);
@@ -219,11 +244,18 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let terms =
         Terms { lease_duration: lease, renew_deadline: lease * 2 / 3, retry_period: lease / 8 };
     let namespace = &arguments.namespace;
+    let identity = Contender::unique_identity();
+    let crashed = leader_file.as_ref().and_then(|file| file.crashed());
+    let candidate = Candidate { namespace, identity: &identity, crashed };
     let leader = tokio::select! {
-        leader = Leader::elected(&client, namespace, terms, &probes, &operator_metrics) => leader?,
+        leader = Leader::elected(&client, candidate, terms, &probes, &operator_metrics) => leader?,
         () = stop.cancelled() => return Ok(()),
     };
     let probes = probes.for_leader();
+    if let Some(file) = leader_file.clone() {
+        let (again, stop) = (Duration::from_secs(arguments.resume_again), stop.clone());
+        tasks.spawn("leader file", async move { file.keep(&identity, again, stop).await });
+    }
     if arguments.socket.is_some() {
         tasks.spawn("server", serve_as_leader(arguments.listen(), shown, stop.clone()));
     }
@@ -247,6 +279,10 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
             engine.await
         }
     };
+    // Another pod gets its turn, even if this one restarts first.
+    if let Some(file) = &leader_file {
+        file.clear();
+    }
     if stop.is_cancelled() {
         leader.release().await;
         Ok(())

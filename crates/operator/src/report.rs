@@ -64,6 +64,12 @@ pub async fn report(
     Ok(true)
 }
 
+/// Whether the API server refused the content of a request. It can accept others.
+pub fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status)
+        if (400..500).contains(&status.code) && ![401, 429].contains(&status.code))
+}
+
 /// Ignores that the API server refused the status of one object: the others have theirs, and the drivers do
 /// not wait for it. Returns other errors, for example of an API server that does not answer.
 fn unless_refused<K>(
@@ -72,10 +78,7 @@ fn unless_refused<K>(
     name: &str,
 ) -> Result<(), kube::Error> {
     match written {
-        Err(kube::Error::Api(status))
-            if (400..500).contains(&status.code) && ![401, 429].contains(&status.code) =>
-        {
-            let error = kube::Error::Api(status);
+        Err(error) if is_refusal(&error) => {
             tracing::warn!(namespace, name, error = error_chain(&error), "its status was refused");
             Ok(())
         }

@@ -173,7 +173,6 @@ async fn a_leader_frozen_in_mid_install_writes_nothing_once_another_leads() {
     an_old_record_does_not_overwrite_a_newer_one(&testbed).await;
 }
 
-/// Gives the account `vdo` of another namespace the operator's permissions.
 /// An admission policy that refuses every status that the group "first" writes.
 async fn refuse_status_of_first(testbed: &Testbed) {
     let group = "admissionregistration.k8s.io/v1";
@@ -225,6 +224,58 @@ async fn a_leader_whose_rounds_keep_failing_lets_another_instance_lead() {
     .await;
 }
 
+/// Longer than any test waits.
+const LONG: &[(&str, &str)] = &[("VDO_LEASE", "3600")];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_container_crashes_leads_again_at_once() {
+    let testbed = Testbed::with_nodes(1).await;
+    let kubeconfig = testbed.plane.kubeconfig_as(&User::service_account(NAMESPACE, "vdo"));
+    let pod = |name| start(&testbed, NAMESPACE, name, &kubeconfig, true, LONG);
+    let first = pod("first");
+    until_logged(&first, "leading").await;
+    let second = pod("second");
+    until_logged(&second, "starting").await;
+    first.kill();
+    let restarted = pod("first");
+    testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    testbed.ready(&restarted, 120).await;
+    assert!(!second.log().contains("leading"), "{}", second.tail());
+
+    let third = pod("first");
+    let ended = third.wait(60).await;
+    assert_eq!(ended.and_then(|ended| ended.code()), Some(1), "{}", third.tail());
+    assert!(third.log().contains("another vdo runs in this pod"), "{}", third.tail());
+    testbed.two_more_rounds(&restarted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_hangs_and_is_restarted_lets_another_instance_lead() {
+    let testbed = Testbed::with_nodes(1).await;
+    let account = User::service_account(NAMESPACE, "vdo");
+    let proxy = FaultProxy::before(testbed.plane.address()).await;
+    let through = testbed.plane.kubeconfig_via(&account, proxy.address());
+    let first = instance(&testbed, "first", &through);
+    until_logged(&first, "leading").await;
+    testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    testbed.ready(&first, 120).await;
+    let direct = testbed.plane.kubeconfig_as(&account);
+    let second = instance(&testbed, "second", &direct);
+    until_logged(&second, "starting").await;
+    // As the kubelet does when /livez fails.
+    proxy.black_hole();
+    first.signal(Signal::TERM);
+    first.wait(60).await;
+    // The log of a pod contains the lines of all its processes.
+    let led = |process: &Process| process.log().matches("\"leading\"").count();
+    let before = led(&first);
+    let restarted = instance(&testbed, "first", &direct);
+    until_logged(&second, "leading").await;
+    assert!(before > 0);
+    assert_eq!(led(&restarted), before, "{}", restarted.tail());
+}
+
+/// Gives the account `vdo` of another namespace the operator's permissions.
 async fn install_in(testbed: &Testbed, namespace: &str) {
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     let mut objects = vec![own];

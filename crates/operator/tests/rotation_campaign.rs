@@ -22,6 +22,7 @@ use common::{NAMESPACE, Testbed};
 use driver_config::{SecretText, credentials::Credentials};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     apps::v1::DaemonSet,
     core::v1::{Node as KubeNode, Secret},
 };
@@ -31,7 +32,7 @@ use kube::{
 };
 use serde_json::json;
 use testkit::{
-    FaultProxy, Inventory, Node, Process, SeededRandom, Vcenter, VcenterUser, Vm, eventually,
+    Fault, FaultProxy, Inventory, Node, Process, SeededRandom, Vcenter, VcenterUser, Vm, eventually,
 };
 use tokio::time::Instant;
 use vsphere::{Client, Credentials as Login, Trust};
@@ -43,9 +44,6 @@ const ROTATION_LIMIT: Duration = Duration::from_secs(30);
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 /// The number of failed logins in a row that lock an account, for both drivers together: vCenter's default.
 const LOCKED_AFTER: u32 = 5;
-/// The number for a rotation in which the operator is killed. Nobody can pass a password on until its lease has
-/// expired, and each driver tries twice more.
-const LOCKED_AFTER_KILL: u32 = LOCKED_AFTER + 4;
 /// The maximum number of rotations.
 const MAX_ROTATIONS: u64 = 200;
 
@@ -61,6 +59,16 @@ fn seeds() -> Vec<u64> {
     }
 }
 
+/// The state of the vCenter whose password does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherVcenter {
+    Works,
+    /// It accepts no connection.
+    Refuses,
+    /// It accepts connections and never answers.
+    Hangs,
+}
+
 /// The circumstances of a password change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rotation {
@@ -68,8 +76,8 @@ struct Rotation {
     second: bool,
     /// A Node without a VM exists.
     dead_node: bool,
-    other_is_unreachable: bool,
-    /// The operator is killed this many milliseconds after the admin writes the Secret.
+    other: OtherVcenter,
+    /// The operator is killed this many milliseconds after the admin writes the Secret. Its container restarts.
     killed_after: Option<u64>,
     /// The new release waits for its window, not for an approval.
     window: bool,
@@ -80,12 +88,27 @@ struct Rotation {
 }
 
 impl Rotation {
+    /// Nothing else happens.
+    const QUIET: Self = Self {
+        second: false,
+        dead_node: false,
+        other: OtherVcenter::Works,
+        killed_after: None,
+        window: false,
+        catalog: false,
+        pause: 0,
+    };
+
     fn from_seed(seed: u64) -> Self {
         let mut random = SeededRandom::new(seed);
         Self {
             second: random.one_in(3),
             dead_node: random.one_in(2),
-            other_is_unreachable: random.one_in(3),
+            other: match random.below(6) {
+                0 => OtherVcenter::Refuses,
+                1 => OtherVcenter::Hangs,
+                _ => OtherVcenter::Works,
+            },
             killed_after: random.one_in(4).then(|| random.below(1_500)),
             window: random.one_in(2),
             catalog: random.one_in(5),
@@ -99,9 +122,11 @@ fn the_sample_covers_every_kind_of_fault() {
     let sample: Vec<Rotation> = (1..=8).map(Rotation::from_seed).collect();
     let some = |is: fn(&Rotation) -> bool| sample.iter().any(is);
     assert!(some(|r| r.second) && some(|r| !r.second), "{sample:?}");
-    assert!(some(|r| r.dead_node) && some(|r| r.other_is_unreachable), "{sample:?}");
+    assert!(some(|r| r.dead_node), "{sample:?}");
     assert!(some(|r| r.killed_after.is_some()) && some(|r| r.catalog), "{sample:?}");
     assert!(some(|r| r.window) && some(|r| !r.window), "{sample:?}");
+    let other = |state| sample.iter().any(|r| r.other == state);
+    assert!(other(OtherVcenter::Refuses) && other(OtherVcenter::Hangs), "{sample:?}");
 }
 
 #[tokio::test]
@@ -113,6 +138,8 @@ async fn no_driver_logs_in_with_an_old_password_for_long_and_no_account_is_locke
         let took = campaign.rotate(seed, Rotation::from_seed(seed)).await;
         slowest = slowest.max(took);
     }
+    campaign.rotate_while_repairs_hang().await;
+    campaign.rotate_while_the_status_is_refused().await;
     campaign.rotate_while_paused().await;
     campaign.assert_no_account_is_locked("at the end").await;
     println!(
@@ -186,7 +213,9 @@ impl Campaign {
     /// Starts both drivers. An upgrade waits, and both vCenters lock accounts.
     async fn start() -> Self {
         let mut testbed = Testbed::with_nodes(2).await;
-        testbed.lease = 4;
+        // All operators run in one pod, one after the other, and each crash counts as the first one: in a cluster,
+        // they are not minutes apart.
+        testbed.variables = vec![("VDO_RESUME_AGAIN", "0")];
         let mut inventory = Inventory::small()
             .vms([Vm::numbered("far", 1)])
             .category("k8s-region", &[("region-1", &["/DC0"])])
@@ -221,7 +250,7 @@ impl Campaign {
         let config: CompatibilityConfig = serde_json::from_value(config).unwrap();
         let catalogs = Api::<CompatibilityConfig>::namespaced(testbed.client(), NAMESPACE);
         catalogs.create(&PostParams::default(), &config).await.unwrap();
-        let operator = testbed.operator_with(ARGUMENTS);
+        let operator = start_operator(&testbed);
         let mut campaign = Self {
             testbed,
             other,
@@ -370,10 +399,10 @@ impl Campaign {
         self.dead_node(seed, rotation.dead_node).await;
         self.write_signed_catalog(rotation.catalog).await;
         let other_proxy = &self.proxies[1 - number];
-        if rotation.other_is_unreachable {
-            other_proxy.cut();
-        } else {
-            other_proxy.heal();
+        match rotation.other {
+            OtherVcenter::Works => other_proxy.heal(),
+            OtherVcenter::Refuses => other_proxy.cut(),
+            OtherVcenter::Hangs => other_proxy.black_hole(),
         }
         self.proxies[number].heal();
 
@@ -381,8 +410,7 @@ impl Campaign {
         let new = format!("p#{seed}\"\\ä;{}", Timestamp::now().as_nanosecond());
         self.configs[number].password.clone_from(&new);
         let mut user = VcenterUser::new(self.vcenter(number).user(), &new);
-        let killed = rotation.killed_after.is_some();
-        user.lock_after = if killed { LOCKED_AFTER_KILL } else { LOCKED_AFTER };
+        user.lock_after = LOCKED_AFTER;
         self.vcenter(number).set_user(&user).await;
         tokio::time::sleep(Duration::from_millis(rotation.pause)).await;
         self.write_secret(number, &new).await;
@@ -390,7 +418,7 @@ impl Campaign {
         if let Some(pause) = rotation.killed_after {
             tokio::time::sleep(Duration::from_millis(pause)).await;
             self.operator.kill();
-            self.operator = self.testbed.operator_with(ARGUMENTS);
+            self.operator = start_operator(&self.testbed);
         }
         self.drivers_log_in(number, since, &what).await;
         let took = since.elapsed();
@@ -410,6 +438,55 @@ impl Campaign {
             );
         }
         took
+    }
+
+    /// VDO repairs VMs in a vCenter that takes minutes for each. The password of the other vCenter does not wait.
+    async fn rotate_while_repairs_hang(&mut self) {
+        let slow = Fault::on("ReconfigVM_Task").task_never_ends();
+        self.testbed.vcenter.fault(slow).await;
+        for vm in ["/DC0/vm/node-1", "/DC0/vm/node-2"] {
+            self.testbed.vcenter.patch_vm(vm, json!({"diskUuid": false})).await;
+        }
+        self.testbed.change(json!({"spec": {"remediation": {"diskUuid": "Fix"}}})).await;
+        eventually("a repair is in progress", 60, async || {
+            match self.testbed.vcenter.calls().await.count("ReconfigVM_Task") {
+                0 => Err(self.operator.tail()),
+                _ => Ok(()),
+            }
+        })
+        .await;
+        self.rotate(1_001, Rotation { second: true, ..Rotation::QUIET }).await;
+        self.testbed.vcenter.clear_faults().await;
+        self.testbed.change(json!({"spec": {"remediation": null}})).await;
+    }
+
+    /// The API server refuses the status of the VDOConfig. The drivers still get the password.
+    async fn rotate_while_the_status_is_refused(&mut self) {
+        const NAME: &str = "no-status";
+        let group = "admissionregistration.k8s.io/v1";
+        let policy = json!({
+            "apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": NAME},
+            "spec": {
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [api::GROUP], "apiVersions": ["*"], "operations": ["UPDATE"],
+                    "resources": ["vdoconfigs/status"],
+                }]},
+                "validations": [{"expression": "false"}],
+            },
+        });
+        let binding = json!({
+            "apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": NAME},
+            "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+        });
+        let policy: ValidatingAdmissionPolicy = serde_json::from_value(policy).unwrap();
+        let policies = Api::<ValidatingAdmissionPolicy>::all(self.testbed.client());
+        policies.create(&PostParams::default(), &policy).await.unwrap();
+        let binding: ValidatingAdmissionPolicyBinding = serde_json::from_value(binding).unwrap();
+        let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(self.testbed.client());
+        bindings.create(&PostParams::default(), &binding).await.unwrap();
+        self.rotate(1_002, Rotation::QUIET).await;
+        bindings.delete(NAME, &DeleteParams::default()).await.unwrap();
+        policies.delete(NAME, &DeleteParams::default()).await.unwrap();
     }
 
     /// A paused VDO passes no password on, and reports that one waits.
@@ -465,7 +542,7 @@ impl Campaign {
             }
             if self.operator.ended().is_some() {
                 // As a kubelet does.
-                self.operator = self.testbed.operator_with(ARGUMENTS);
+                self.operator = start_operator(&self.testbed);
             }
             if !waiting.is_empty() {
                 tokio::time::sleep(pause).await;
@@ -520,5 +597,8 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// The arguments of the operators.
-const ARGUMENTS: &[&str] = &["--grace=5"];
+/// Starts the operator as its container does.
+fn start_operator(testbed: &Testbed) -> Process {
+    let socket = testbed.workdir.path().join("vdo.sock");
+    testbed.operator_with(&["--grace=5", &format!("--socket={}", socket.display())])
+}

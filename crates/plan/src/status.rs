@@ -152,6 +152,9 @@ fn counts(
     (i32::try_from(nodes.len()).ok(), i32::try_from(ready).ok())
 }
 
+/// The length limit of the list of vCenters in the schema.
+const MAX_VCENTERS: usize = 32;
+
 fn versions(facts: &Facts) -> Versions {
     let vcenters = facts.vcenters.iter().map(|(name, vcenter)| match &vcenter.state {
         VcenterState::Verified { version, build, .. } => VcenterVersion {
@@ -165,7 +168,7 @@ fn versions(facts: &Facts) -> Versions {
         operator: Some(env!("CARGO_PKG_VERSION").into()),
         kubernetes: Some(facts.cluster.version_text.clone()),
         distribution: Some(facts.cluster.platform.name().into()),
-        vcenters: vcenters.collect(),
+        vcenters: vcenters.take(MAX_VCENTERS).collect(),
         catalog: i64::try_from(facts.catalog.serial).ok(),
     }
 }

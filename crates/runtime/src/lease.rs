@@ -11,6 +11,7 @@
 //!   one fails. A leader counts its time from *before* it sent the renewal, a contender from *after* it saw it.
 //!   The leader's time ([`Terms::renew_deadline`]) is the shorter one.
 //! - **A released Lease is taken at once**: contenders watch, they do not poll.
+//! - **A container that restarts after a crash resumes its Lease at once**, with [`Contender::after_crash_of`].
 //! - **One installation per Lease**, with [`Contender::for_installation`]: the Lease names the installation
 //!   that owns it, and pods of another installation wait until somebody changes that name.
 //! - **A deleted Lease stays with its holder**, which creates it again when it renews. A contender that saw
@@ -24,6 +25,7 @@
 //! should exit: another instance leads.
 
 mod contest;
+mod leader_file;
 mod record;
 
 use std::{sync::Arc, time::Duration};
@@ -38,6 +40,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use self::leader_file::{LeaderFile, RESUME_AGAIN};
 use crate::checks::Check;
 
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +78,8 @@ pub struct Contender {
     namespace: String,
     name: String,
     identity: String,
+    /// A former leader that is proven dead.
+    crashed: Option<String>,
     /// The namespace of this contender's installation, for a Lease that several installations share.
     installation: Option<String>,
     terms: Terms,
@@ -169,6 +174,7 @@ impl Contender {
             namespace: namespace.into(),
             name: name.into(),
             identity: identity.into(),
+            crashed: None,
             installation: None,
             terms,
             check: None,
@@ -211,6 +217,12 @@ impl Contender {
         self.identity = format!("{namespace}/{}", self.identity);
         self.installation = Some(namespace.into());
         self
+    }
+
+    /// Takes the Lease at once if this leader still holds it. The caller has proven that it is dead: see [`LeaderFile`].
+    #[must_use]
+    pub fn after_crash_of(self, leader: Option<&str>) -> Self {
+        Self { crashed: leader.map(str::to_owned), ..self }
     }
 
     /// A unique identity: the host name and a random part.

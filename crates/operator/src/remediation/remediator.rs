@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -19,8 +20,8 @@ use kube::{
     runtime::events::{Event, EventType, Recorder},
 };
 use plan::{facts::Facts, names};
-use runtime::error_chain::error_chain;
-use tokio::time::Instant;
+use runtime::{error_chain::error_chain, lease::Mandate};
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{Error, History, RecordedRepair, RepairClients, carry_out, undo};
 use crate::{cluster::access::is_allowed, vcenters::Vcenters};
@@ -33,10 +34,14 @@ const DENIED_AGAIN: Duration = Duration::from_secs(20);
 const AT_ONCE: usize = 5;
 
 /// The repairs that the operator made or tried, and when.
+///
+/// Repairs run next to the rounds: a vCenter that is slow must not delay the passwords of another one.
 #[derive(Debug, Default)]
 pub struct Remediator {
     /// The time of each attempt, by id.
-    tried: BTreeMap<String, Instant>,
+    tried: Tried,
+    /// The current batch of repairs. At most one at a time.
+    running: JoinSet<()>,
     /// Codes for which VDO already reported that it does not repair them.
     reported: BTreeSet<String>,
     /// The recorded repairs, and the version of the ConfigMap they were read from.
@@ -93,29 +98,46 @@ impl Remediator {
         denied.then_some(review).into_iter().collect()
     }
 
-    /// Rolls back the repairs that the admin wants undone, then makes the repairs that are allowed and due.
-    pub async fn remediate(
+    /// Starts to roll back the repairs that the admin wants undone, and to make the repairs that are allowed and due.
+    /// Does nothing while earlier ones run.
+    pub fn remediate(
         &mut self,
         client: &Client,
         recorder: &Recorder,
         facts: &Facts,
         vcenters: &Vcenters,
+        mandate: &Mandate,
     ) {
-        self.tried.retain(|_, when| when.elapsed() < AGAIN);
+        while self.running.try_join_next().is_some() {}
+        if !self.running.is_empty() {
+            return;
+        }
         let requested = Requested::from_annotation(facts);
+        // VDO rolls back again if the admin asks again later.
+        self.tried.retain(|id, when| {
+            when.elapsed() < AGAIN && id.strip_prefix(UNDOING).is_none_or(|id| requested.names(id))
+        });
+        let batch = Batch {
+            undo: self.to_undo(&requested),
+            repair: self.due(facts, &requested),
+            events: self.refuse(facts),
+        };
+        if batch.is_empty() {
+            return;
+        }
         let clients = repair_clients(client, facts, vcenters);
-        let mut events = self.roll_back(&clients, &requested).await;
-        events.extend(self.refuse(facts));
-        for proposal in self.due(facts, &requested) {
-            self.tried.insert(proposal.id(), Instant::now());
-            let made = carry_out(&clients, &proposal).await;
-            events.push(repair_event(&proposal, made.as_ref().err()));
-        }
-        for event in events {
-            tracing::info!(reason = event.reason, note = ?event.note, "a repair");
-            // The repair stands even if the event cannot be published.
-            let _ = recorder.publish(&event, &facts.config.object_ref(&())).await;
-        }
+        let (recorder, about) = (recorder.clone(), facts.config.object_ref(&()));
+        let (tried, mandate) = (self.tried.clone(), mandate.clone());
+        self.running.spawn(async move {
+            let work = async {
+                for event in batch.run(&clients, &tried).await {
+                    tracing::info!(reason = event.reason, note = ?event.note, "a repair");
+                    // The repair stands even if the event cannot be published.
+                    let _ = recorder.publish(&event, &about).await;
+                }
+            };
+            mandate.while_it_holds(work).await;
+        });
     }
 
     fn due(&self, facts: &Facts, requested: &Requested) -> Vec<Proposal> {
@@ -128,38 +150,17 @@ impl Remediator {
             proposal.automatic
                 && !is_of_platform(facts, &proposal.repair)
                 && !requested.names(&id)
-                && !self.tried.contains_key(&id)
+                && !self.tried.contains(&id)
                 && !denied(&proposal.repair)
         });
         due.take(AT_ONCE).cloned().collect()
     }
 
-    async fn roll_back(&mut self, clients: &RepairClients, requested: &Requested) -> Vec<Event> {
+    fn to_undo(&self, requested: &Requested) -> Vec<String> {
         let made =
             self.made.iter().filter(|(id, entry)| entry.undone.is_none() && requested.names(id));
-        let ids: Vec<String> = made.map(|(id, _)| id.clone()).take(AT_ONCE).collect();
-        let mut events = Vec::new();
-        for id in ids {
-            if self.tried.contains_key(&undoing(&id)) {
-                continue;
-            }
-            let result = undo(clients, &id).await;
-            self.tried.insert(undoing(&id), Instant::now());
-            match result {
-                Ok(()) => {
-                    self.tried.remove(&id);
-                    let note = format!("{id} was undone");
-                    events.push(event(&id, "RepairUndone", EventType::Normal, &note));
-                }
-                Err(error) => {
-                    let note = format!("{id} could not be undone: {}", error_chain(&error));
-                    events.push(event(&id, "UndoFailed", EventType::Warning, &note));
-                }
-            }
-        }
-        // VDO rolls back again if the admin asks again later.
-        self.tried.retain(|id, _| id.strip_prefix(UNDOING).is_none_or(|id| requested.names(id)));
-        events
+        let ids = made.map(|(id, _)| id.clone()).take(AT_ONCE);
+        ids.filter(|id| !self.tried.contains(&undoing(id))).collect()
     }
 
     /// Reports once that VDO does not make a repair, if the spec asks for it.
@@ -176,6 +177,73 @@ impl Remediator {
         let open: BTreeSet<&str> = facts.health.repairs.iter().map(|p| p.code.as_str()).collect();
         self.reported.retain(|code| open.contains(code.as_str()));
         events
+    }
+}
+
+/// The repairs of one batch.
+struct Batch {
+    undo: Vec<String>,
+    repair: Vec<Proposal>,
+    /// About repairs that VDO does not make.
+    events: Vec<Event>,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.undo.is_empty() && self.repair.is_empty() && self.events.is_empty()
+    }
+
+    /// Undoes first, then repairs. Returns an event for each result.
+    async fn run(self, clients: &RepairClients, tried: &Tried) -> Vec<Event> {
+        let mut events = Vec::new();
+        for id in self.undo {
+            let result = undo(clients, &id).await;
+            tried.insert(undoing(&id));
+            match result {
+                Ok(()) => {
+                    tried.remove(&id);
+                    let note = format!("{id} was undone");
+                    events.push(event(&id, "RepairUndone", EventType::Normal, &note));
+                }
+                Err(error) => {
+                    let note = format!("{id} could not be undone: {}", error_chain(&error));
+                    events.push(event(&id, "UndoFailed", EventType::Warning, &note));
+                }
+            }
+        }
+        events.extend(self.events);
+        for proposal in self.repair {
+            tried.insert(proposal.id());
+            let made = carry_out(clients, &proposal).await;
+            events.push(repair_event(&proposal, made.as_ref().err()));
+        }
+        events
+    }
+}
+
+/// The time of each attempt, by id. Clones share it.
+#[derive(Clone, Debug, Default)]
+struct Tried(Arc<Mutex<BTreeMap<String, Instant>>>);
+
+impl Tried {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn contains(&self, id: &str) -> bool {
+        self.lock().contains_key(id)
+    }
+
+    fn insert(&self, id: String) {
+        self.lock().insert(id, Instant::now());
+    }
+
+    fn remove(&self, id: &str) {
+        self.lock().remove(id);
+    }
+
+    fn retain(&self, mut keep: impl FnMut(&str, &Instant) -> bool) {
+        self.lock().retain(|id, when| keep(id, when));
     }
 }
 

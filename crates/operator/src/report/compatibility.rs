@@ -74,8 +74,9 @@ pub async fn report(
         "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "CompatibilityConfig", "status": after,
     });
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
-    configs.patch_status(&config.name_any(), &parameters, &Patch::Apply(body)).await?;
-    Ok(())
+    let name = config.name_any();
+    let written = configs.patch_status(&name, &parameters, &Patch::Apply(body)).await;
+    super::unless_refused(written, &namespace, &name)
 }
 
 /// Where the catalog in use comes from, compared with the catalog that the object names.

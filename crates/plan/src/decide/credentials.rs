@@ -63,10 +63,17 @@ pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<F
     let Some(present) = facts.driver_secrets.get(&plan.driver) else {
         return unusable(facts, plan, &desired, record).map_or(Ok(None), |found| Err(found.into()));
     };
-    let refreshed = Refreshed::from_accepted(facts, &desired, record, present);
-    let refreshed = refreshed
-        .map_err(|(vcenter, why)| Box::new(waits(plan.driver, &present.id, &[vcenter], &why)))?;
-    let Some(refreshed) = refreshed else { return Ok(restart(facts, record, plan, present)) };
+    let refreshed = match Refreshed::from_accepted(facts, &desired, record, present) {
+        Ok(Some(refreshed)) => refreshed,
+        Ok(None) => return Ok(restart(facts, record, plan, present)),
+        // The driver still gets the passwords of the other vCenters.
+        Err((vcenter, why)) => {
+            return match restart(facts, record, plan, present) {
+                Some(restart) => Ok(Some(restart)),
+                None => Err(Box::new(waits(plan.driver, &present.id, &[vcenter], &why))),
+            };
+        }
+    };
     // For other Secrets, the operator has permission by name: vdoctl deploy adds the names on record.
     if is_left_behind(plan.driver, present) {
         let ObjectId { kind, namespace, name, .. } = &present.id;
@@ -140,7 +147,8 @@ struct Refreshed {
 }
 
 impl Refreshed {
-    /// None if the driver has all known passwords already. The error names the vCenter.
+    /// None if the driver has all known passwords already. The error names a vCenter whose password VDO cannot
+    /// write; those of the others come first.
     fn from_accepted(
         facts: &Facts,
         desired: &DesiredDriver<'_>,
@@ -152,6 +160,7 @@ impl Refreshed {
             masked: masked(&present.data),
             vcenters: Vec::new(),
         };
+        let mut failed = None;
         for (name, vcenter) in by_host(facts, desired, record) {
             let host = vcenter.spec.vc_ip.host_and_port().0;
             let credential = vcenter.credentials.as_ref().filter(|_| vcenter.accepted);
@@ -159,14 +168,21 @@ impl Refreshed {
             let Some(credential) = credential else { continue };
             let user = credential.username.as_str();
             let replaced = replace_password(&mut refreshed.data, host, user, &credential.password);
-            match replaced.map_err(|error| (name.to_owned(), error.to_string()))? {
-                Replaced::Changed => refreshed.vcenters.push(name.to_owned()),
-                Replaced::Unchanged | Replaced::OtherUser | Replaced::Absent => {}
+            match replaced {
+                Ok(Replaced::Changed) => refreshed.vcenters.push(name.to_owned()),
+                Ok(Replaced::Unchanged | Replaced::OtherUser | Replaced::Absent) => {}
+                Err(error) => {
+                    failed.get_or_insert((name.to_owned(), error.to_string()));
+                    continue;
+                }
             }
             let version = vcenter.credentials_version.clone().into();
             let _ = replace_password(&mut refreshed.masked, host, user, &version);
         }
-        Ok((!refreshed.vcenters.is_empty()).then_some(refreshed))
+        match failed {
+            Some(failed) if refreshed.vcenters.is_empty() => Err(failed),
+            _ => Ok((!refreshed.vcenters.is_empty()).then_some(refreshed)),
+        }
     }
 
     fn due(self, facts: &Facts, record: &Record, driver: Driver, present: &DriverSecret) -> Due {

@@ -37,10 +37,11 @@ enum NextStep {
 /// How often a contender checks a Lease that its installation does not own, even if the Lease does not change.
 const NOT_OWNED: Duration = Duration::from_mins(1);
 
-/// Decides the next step. Pure. `installation`: see [`Contender::for_installation`].
+/// Decides the next step. Pure. `identities` are the contender's own and that of a leader that is proven dead.
+/// `installation`: see [`Contender::for_installation`].
 fn decide(
     observed: Option<&Observed>,
-    identity: &str,
+    identities: &[&str],
     installation: Option<&str>,
     now: Instant,
 ) -> NextStep {
@@ -58,7 +59,7 @@ fn decide(
         }
     }
     // A Lease under our own identity is ours: the response to an earlier write got lost.
-    if holder.is_empty() || holder == identity {
+    if holder.is_empty() || identities.contains(&holder) {
         return NextStep::Take;
     }
     let expires = *since + duration(lease);
@@ -79,13 +80,13 @@ fn is_owned_by_another(lease: &Lease, installation: &str) -> bool {
 /// `renew_deadline` and re-creates the Lease when it renews, so this leaves it the time for that.
 fn create_at(
     before: Option<&Observed>,
-    identity: &str,
+    identities: &[&str],
     installation: Option<&str>,
     lease_duration: Duration,
     now: Instant,
 ) -> Instant {
     let Some(before) = before else { return now };
-    match decide(Some(before), identity, installation, now) {
+    match decide(Some(before), identities, installation, now) {
         NextStep::WaitUntil(_) => now + lease_duration.max(duration(&before.lease)),
         NextStep::Create | NextStep::Take => now,
     }
@@ -93,7 +94,9 @@ fn create_at(
 
 /// Waits until the contender has won. Returns the Lease as written and the end of its validity.
 pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
-    let (identity, installation) = (&contender.identity, contender.installation.as_deref());
+    let installation = contender.installation.as_deref();
+    let identities: Vec<&str> =
+        std::iter::once(contender.identity.as_str()).chain(contender.crashed.as_deref()).collect();
     let mut observed = None;
     let mut not_before = Instant::now();
     loop {
@@ -103,7 +106,7 @@ pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
         loop {
             let step = if known {
                 let now = Instant::now();
-                match decide(observed.as_ref(), identity, installation, now) {
+                match decide(observed.as_ref(), &identities, installation, now) {
                     NextStep::Create if now < not_before => NextStep::WaitUntil(not_before),
                     step => step,
                 }
@@ -128,7 +131,8 @@ pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
                         if lease.is_none() {
                             let (before, now) = (observed.as_ref(), Instant::now());
                             let lease_duration = contender.terms.lease_duration;
-                            let at = create_at(before, identity, installation, lease_duration, now);
+                            let at =
+                                create_at(before, &identities, installation, lease_duration, now);
                             not_before = not_before.max(at);
                         }
                         observed = observe(observed, lease);
@@ -323,9 +327,14 @@ mod tests {
     #[test]
     fn a_missing_lease_is_created_and_a_released_one_is_taken() {
         let now = Instant::now();
-        assert_eq!(decide(None, "me", None, now), NextStep::Create);
-        assert_eq!(decide(Some(&observed_lease("", 1, now)), "me", None, now), NextStep::Take);
-        assert_eq!(decide(Some(&observed_lease("me", 15, now)), "me", None, now), NextStep::Take);
+        assert_eq!(decide(None, &["me"], None, now), NextStep::Create);
+        let step = |holder: &str, identities: &[&str]| {
+            decide(Some(&observed_lease(holder, 15, now)), identities, None, now)
+        };
+        assert_eq!(step("", &["me"]), NextStep::Take);
+        assert_eq!(step("me", &["me"]), NextStep::Take);
+        assert_eq!(step("dead", &["me", "dead"]), NextStep::Take);
+        assert_ne!(step("other", &["me", "dead"]), NextStep::Take);
     }
 
     #[test]
@@ -336,7 +345,7 @@ mod tests {
             let mut lease = observed_lease(holder, 15, since);
             let owner = owner.map(|owner| (super::super::OWNER.to_owned(), owner.to_owned()));
             lease.lease.metadata.annotations = Some(owner.into_iter().collect());
-            decide(Some(&lease), "a/pod-1", Some("a"), now)
+            decide(Some(&lease), &["a/pod-1"], Some("a"), now)
         };
         for holder in ["", "b/pod-1", "a/pod-2", "a/pod-1"] {
             assert_eq!(step(holder, Some("b"), later), NextStep::WaitUntil(later + NOT_OWNED));
@@ -355,7 +364,7 @@ mod tests {
     fn a_deleted_lease_is_left_to_its_holder_for_one_lease_duration() {
         let now = Instant::now();
         let (own, longer) = (Duration::from_secs(15), Duration::from_mins(1));
-        let at = |before: Option<&Observed>| create_at(before, "a/pod-1", Some("a"), own, now);
+        let at = |before: Option<&Observed>| create_at(before, &["a/pod-1"], Some("a"), own, now);
         let mut released = observed_lease("", 1, now);
         assert_eq!(at(None), now, "no lease was ever seen");
         assert_eq!(at(Some(&released)), now);
@@ -390,7 +399,7 @@ mod tests {
             let lease = observed_lease("other", seconds, since);
             let expires = since + Duration::from_secs(u64::try_from(seconds).unwrap());
             let expected = if now >= expires { NextStep::Take } else { NextStep::WaitUntil(expires) };
-            prop_assert_eq!(decide(Some(&lease), "me", None, now), expected);
+            prop_assert_eq!(decide(Some(&lease), &["me"], None, now), expected);
         }
     }
 }
