@@ -321,3 +321,25 @@ fn permissions_that_a_role_grants_indirectly_are_found() {
     assert_eq!(token(vec![rule(None, "clusterroles", "escalate", &["r"])]).binds(), None);
     assert_eq!(token(vec![rule(None, "clusterroles", "bind", &[])]).binds(), None);
 }
+
+#[test]
+fn no_rule_of_the_operator_leads_to_other_identities_or_into_running_pods() {
+    let verbs = ["impersonate", "escalate", "bind", "approve", "sign", "*"];
+    let resources = [
+        "*",
+        "cronjobs",
+        "ephemeralcontainers",
+        "nodes/proxy",
+        "pods/attach",
+        "pods/ephemeralcontainers",
+        "pods/exec",
+        "pods/portforward",
+        "pods/proxy",
+        "serviceaccounts/token",
+        "services/proxy",
+    ];
+    for rule in Token::of_operator().rules {
+        assert!(!rule.verbs.iter().any(|verb| verbs.contains(&verb.as_str())), "{rule:?}");
+        assert!(!rule.resources.iter().any(|one| resources.contains(&one.as_str())), "{rule:?}");
+    }
+}

@@ -58,7 +58,7 @@ const TRICKS: &[Trick] = &[
     ("accounts and roles with our names", true, |_| accounts()),
     ("VsphereCloudConfigs", true, vcenters),
     ("CompatibilityConfigs", true, catalogs),
-    ("a network plugin and a driver's lease", true, |_| plugin_and_lease()),
+    ("a network plugin, leases with our names", true, |_| plugin_and_lease()),
     ("huge objects", true, |_| huge()),
     ("malformed objects", false, |_| malformed()),
     // They are older than the admin's.
@@ -260,6 +260,12 @@ const OF_THE_ADMIN: &[(&str, &str)] = &[
     ("rbac.authorization.k8s.io/v1", "RoleBinding"),
     ("rbac.authorization.k8s.io/v1", "ClusterRole"),
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+    ("v1", "Service"),
+    ("policy/v1", "PodDisruptionBudget"),
+    ("storage.k8s.io/v1", "CSIDriver"),
+    ("storage.k8s.io/v1", "StorageClass"),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
 ];
 
 /// All objects outside the tenant's namespace that only the admin or VDO may change, by kind and name. They
@@ -415,6 +421,8 @@ fn config_maps() -> Vec<Value> {
         (plan::names::CSI_CLUSTER_ID, id),
         (plan::names::CSI_FEATURES, json!({"csi-migration": "mine"})),
         ("cloud-config", json!({"vsphere.conf": "global: {}"})),
+        (plan::names::FOLLOWED, json!({"name": "vdo-config", "uid": "mine"})),
+        ("vdo-kept-catalog", json!({"bundle.json": "{}"})),
     ]
     .map(|(name, data)| object("v1", "ConfigMap", name, json!({"data": data})))
     .to_vec()
@@ -473,7 +481,10 @@ fn catalogs(address: &str) -> Vec<Value> {
 /// VDOConfigs that request drivers from the tenant's registry and vCenter, and the removal of running drivers.
 fn configs() -> Vec<Value> {
     let config = |name: &str, spec: Value| {
-        object("vdo.vmware.com/v1alpha1", "VDOConfig", name, json!({"spec": spec}))
+        let mut config =
+            object("vdo.vmware.com/v1alpha1", "VDOConfig", name, json!({"spec": spec}));
+        config["metadata"]["annotations"] = json!({plan::names::FOLLOW: "true"});
+        config
     };
     let (cloud, storage) =
         (json!({"vsphereCloudConfigs": ["vc"]}), json!({"vsphereCloudConfig": "vc"}));
@@ -502,8 +513,9 @@ fn plugin_and_lease() -> Vec<Value> {
         "holderIdentity": format!("{TENANT}{}", "x".repeat(100_000)),
         "renewTime": "2020-01-01T00:00:00.000000Z", "leaseDurationSeconds": 1,
     }});
-    let name = "external-attacher-leader-csi-vsphere-vmware-com";
-    vec![set, object("coordination.k8s.io/v1", "Lease", name, lease)]
+    let leases = ["external-attacher-leader-csi-vsphere-vmware-com", "vdo", "vdo-leader"];
+    let leases = leases.map(|name| object("coordination.k8s.io/v1", "Lease", name, lease.clone()));
+    std::iter::once(set).chain(leases).collect()
 }
 
 fn huge() -> Vec<Value> {

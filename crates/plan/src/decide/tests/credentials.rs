@@ -217,6 +217,28 @@ fn a_paused_vdo_changes_nothing_and_reports_the_password_that_waits() {
 }
 
 #[test]
+fn a_password_that_vdo_cannot_write_holds_up_no_other() {
+    let mut world = with_two();
+    let other = world.facts.vcenters.get_mut("other").unwrap();
+    (other.state, other.accepted) = (unreachable_vcenter(true), true);
+    // The driver reads the login of the other vCenter from a file that VDO does not write.
+    let secret = world.facts.driver_secrets.get_mut(&Driver::Cpi).unwrap();
+    secret.data.retain(|_, text| !text.expose().contains("of the other"));
+    secret.data.retain(|key, _| !key.starts_with("other.example.com"));
+    let file = "[VirtualCenter \"other.example.com\"]\nuser = \"k8s@vsphere.local\"\n\
+                password = \"of the other\"\n";
+    secret.data.insert("vsphere.conf".into(), file.into());
+    world.rotate("other", "new of the other");
+    world.rotate("vc", NEW);
+    world.settle();
+    assert!(world.has_password(Driver::Cpi, NEW), "{:#?}", world.driver(Driver::Cpi));
+    assert!(world.done.contains(&CLOUD.into()), "it restarts: {:?}", world.done);
+    assert!(world.has_password(Driver::Cpi, "of the other"), "the file stays");
+    let finding = world.plan().findings.into_iter().find(|f| f.code == "VDO-1316").unwrap();
+    assert!(finding.seen.unwrap().contains("other"));
+}
+
+#[test]
 fn a_secret_that_is_not_understood_is_reported_and_not_overwritten_with_half_of_it() {
     let mut world = with_two();
     let other = world.facts.vcenters.get_mut("other").unwrap();
