@@ -107,7 +107,12 @@ impl Arguments {
         let Some(socket) = &self.socket else { return Ok(None) };
         let path = socket.with_extension("leader");
         match LeaderFile::open(&path) {
-            Ok(file) => Ok(Some(file)),
+            Ok(file) => {
+                if let Some(leader) = file.crashed() {
+                    tracing::warn!(leader, "the leader in this pod crashed: resuming its lease");
+                }
+                Ok(Some(file))
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 Err(format!("another vdo runs in this pod: it has locked {}", path.display())
                     .into())

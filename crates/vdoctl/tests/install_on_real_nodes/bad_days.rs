@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, LogParams, PostParams},
 };
 use serde_json::json;
 use testkit::{RealNode, eventually};
@@ -36,6 +36,7 @@ async fn every_bad_day_ends_in_recovery_or_in_a_named_cause() {
     passed("the clock of the operator is wrong", clock_skewed(&cluster, &image)).await;
     passed("the disks of the nodes are full", disks_full(&cluster, &image)).await;
     passed("the leader's node is drained", leader_drained(&cluster)).await;
+    passed("the leader crashes", leader_crashes(&cluster)).await;
     passed("containerd is killed", containerd_killed(&cluster)).await;
     passed("the API server restarts", api_server_restarts(&cluster)).await;
     passed("the leader's node loses its network", leader_cut(&cluster)).await;
@@ -160,6 +161,20 @@ async fn leader_drained(cluster: &Cluster) {
     another_leads(cluster, &leader).await;
     is_healthy(cluster).await;
     node.uncordon(&cluster.plane).await;
+}
+
+/// Its container restarts in the same pod and knows that the leader is dead, so it need not wait for the lease.
+async fn leader_crashes(cluster: &Cluster) {
+    let (leader, node) = leader(cluster).await;
+    has_standby_elsewhere(cluster, &leader, node).await;
+    node.kill("vdo");
+    let pods = Api::<Pod>::namespaced(cluster.plane.client(), NAMESPACE);
+    eventually("the container restarts and resumes the lease", 60, async || {
+        let log = pods.logs(&leader, &LogParams::default()).await.map_err(|e| e.to_string())?;
+        if log.contains("crashed: resuming its lease") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    is_healthy(cluster).await;
 }
 
 /// The pods go on, and the node takes new ones.
