@@ -41,6 +41,8 @@ use crate::text::{CatalogUrl, ObjectName, Span};
 )]
 #[x_kube(validation = Rule::new("!has(self.bundle) || !has(self.matrixURL) || self.matrixURL == ''")
     .message("set matrixURL to fetch a catalog, or bundle to use one inside the cluster, not both"))]
+#[x_kube(validation = Rule::new("!has(self.pullSecret) || has(self.matrixURL) && self.matrixURL.startsWith('oci://')")
+    .message("pullSecret is only for a catalog in a container registry: set matrixURL to an oci:// URL, or remove pullSecret"))]
 #[serde(rename_all = "camelCase")]
 pub struct CompatibilityConfigSpec {
     /// The URL of the catalog: `https://` for a file on a web server, `oci://` for an artifact in a container
@@ -68,6 +70,13 @@ pub struct CompatibilityConfigSpec {
     #[x_kube(validation = Rule::new(r"self.contains('-----BEGIN PUBLIC KEY-----') || self.matches('^[A-Za-z0-9+/]{43}=\\s*$')")
         .message("must be an ed25519 public key, in PEM beginning with -----BEGIN PUBLIC KEY----- or its 32 bytes in base64; never put a private key here"))]
     pub public_key: Option<String>,
+
+    /// A Secret in the namespace of this object with the credentials of the registry in `matrixURL`, of the type
+    /// `kubernetes.io/dockerconfigjson`. The Secret with which the operator's image is pulled is suitable, for example.
+    ///
+    /// Example: `registry`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_secret: Option<ObjectName>,
 
     /// A catalog inside the cluster, for air-gapped sites.
     ///

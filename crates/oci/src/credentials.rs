@@ -54,9 +54,14 @@ impl Credentials {
     /// Reads a file in the format of `~/.docker/config.json`.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = fs::read(path).context(FileSnafu { path, deed: "read" })?;
-        let failed = |why: &str| CredentialsSnafu { path, why }.build();
+        Self::parse(path, &text)
+    }
+
+    /// Reads the content of such a file, for example from an image pull Secret. Errors name the `origin`.
+    pub fn parse(origin: &Path, text: &[u8]) -> Result<Self, Error> {
+        let failed = |why: &str| CredentialsSnafu { path: origin, why }.build();
         let file: File =
-            serde_json::from_slice(&text).map_err(|_| failed("it is not JSON with auths"))?;
+            serde_json::from_slice(text).map_err(|_| failed("it is not JSON with auths"))?;
         let mut accounts = BTreeMap::new();
         for (name, login) in file.auths {
             // Logins with a credential helper have an empty entry.

@@ -1,7 +1,7 @@
 //! Selects the catalog in use: the embedded one, or a newer one that a CompatibilityConfig names.
 //!
 //! ```text
-//!   CompatibilityConfig ─► URL ─► fetch ──┐        (web server, registry)
+//!   CompatibilityConfig ─► URL ─► fetch ──┐        (web server; registry, with the credentials of pull_secret)
 //!                       └► ConfigMap ─────┼─► offer ─► the catalog in use ─► stored for a restart
 //!   compat-matrix-config (Go VDO) ────────┘
 //! ```
@@ -12,6 +12,7 @@
 
 mod fetch;
 pub(crate) mod matrix;
+mod pull_secret;
 mod stored;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -26,9 +27,20 @@ use health::facts::{CatalogTrouble, CatalogTroubleKind};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, Client, ResourceExt};
-use tokio::{sync::watch, task::JoinSet, time::Instant};
+use tokio::{
+    sync::{
+        oneshot::{self, error::TryRecvError},
+        watch,
+    },
+    task::JoinSet,
+    time::Instant,
+};
 
-use self::stored::StoredCatalog;
+use self::{
+    fetch::{Fetched, Request},
+    pull_secret::RegistryAccess,
+    stored::StoredCatalog,
+};
 
 /// The poll interval of a URL if the object sets none.
 const POLL: Duration = Duration::from_hours(6);
@@ -45,6 +57,22 @@ enum Delivery {
     ConfigMap,
     /// Stored by VDO for a restart. VDO accepted it before, and it may have expired since.
     Restored,
+}
+
+/// A fetch in progress. It ends when dropped.
+#[derive(Debug)]
+struct Fetch {
+    outcome: oneshot::Receiver<Outcome>,
+    _task: JoinSet<()>,
+}
+
+/// The end of a fetch.
+#[derive(Debug)]
+struct Outcome {
+    url: String,
+    /// The URL with the versions of the objects that led to the fetch.
+    seen: String,
+    answer: Result<Fetched, Reason>,
 }
 
 /// The catalog in use, and the state of its source.
@@ -64,7 +92,11 @@ pub struct Catalogs {
     trouble: Option<CatalogTrouble>,
     /// The URL or ConfigMap that VDO read last, with the version of the object that named it, and when.
     last: Option<(String, Instant)>,
-    fetching: JoinSet<(String, Result<Vec<u8>, Reason>)>,
+    /// The tag that a web server gave the catalog in use, and the `last` that led to it.
+    etag: Option<(String, String)>,
+    fetching: Option<Fetch>,
+    /// When time alone makes the next fetch due.
+    next: Option<Instant>,
     changed: Arc<watch::Sender<()>>,
     /// Whether it stores accepted catalogs in the cluster.
     writes: bool,
@@ -84,7 +116,9 @@ impl Catalogs {
             fetched: None,
             trouble: None,
             last: None,
-            fetching: JoinSet::new(),
+            etag: None,
+            fetching: None,
+            next: None,
             changed,
             writes: true,
         }
@@ -120,7 +154,12 @@ impl Catalogs {
 
     /// Whether a fetch is in progress.
     pub fn is_fetching(&self) -> bool {
-        !self.fetching.is_empty()
+        self.fetching.is_some()
+    }
+
+    /// How long until the next fetch is due, if nothing changes before. A fetch in progress reports its end.
+    pub fn next_fetch(&self) -> Option<Duration> {
+        self.next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 
     /// Whether a trusted key signed the catalog in use.
@@ -143,6 +182,7 @@ impl Catalogs {
         legacy: Option<&str>,
     ) -> Result<(), kube::Error> {
         self.restore(client, namespace, config).await?;
+        self.next = None;
         let Some(config) = config else {
             if let Some(version) = legacy {
                 return self.look_into_legacy(client, namespace, version).await;
@@ -150,13 +190,19 @@ impl Catalogs {
             self.go_back();
             return Ok(());
         };
-        while let Some(done) = self.fetching.try_join_next() {
-            let Ok((source, outcome)) = done else { continue };
-            match outcome {
-                Ok(bytes) => {
+        if let Some(Outcome { url: source, seen, answer }) = self.finished_fetch() {
+            match answer {
+                Ok(Fetched::Catalog { bytes, etag }) => {
+                    self.etag = None;
                     if self.offer(&source, &bytes, &keys_of(config), Delivery::Network) {
+                        self.etag = etag.map(|etag| (seen, etag));
                         self.keep(client, namespace, source, &bytes).await?;
                     }
+                }
+                // It answers a request for another object or key.
+                Ok(Fetched::Unchanged) if !self.is_last(&seen) => {}
+                Ok(Fetched::Unchanged) => {
+                    (self.trouble, self.fetched) = (None, Some(Timestamp::now()));
                 }
                 Err((kind, reason)) => {
                     self.trouble = Some(CatalogTrouble { source, kind, reason });
@@ -170,7 +216,10 @@ impl Catalogs {
                     self.keep(client, namespace, source, text.as_bytes()).await?;
                 }
             }
-            (None, Some(url)) if !url.0.is_empty() => self.fetch(config, &url.0),
+            (None, Some(url)) if !url.0.is_empty() => {
+                let access = pull_secret::access(client, config).await?;
+                self.fetch(config, &url.0, access);
+            }
             (None, _) => {}
         }
         Ok(())
@@ -182,7 +231,7 @@ impl Catalogs {
             self.store = CatalogStore::embedded().with_floors(&self.store.floors());
             (self.trouble, self.filled) = (None, None);
             self.left_out.clear();
-            (self.source, self.fetched) = ("embedded".into(), None);
+            (self.source, self.fetched, self.etag) = ("embedded".into(), None, None);
         }
     }
 
@@ -299,25 +348,64 @@ impl Catalogs {
         Ok(taken.then_some((source, text)))
     }
 
-    /// Starts a fetch if one is due.
-    fn fetch(&mut self, config: &CompatibilityConfig, url: &str) {
+    fn is_last(&self, seen: &str) -> bool {
+        self.last.as_ref().is_some_and(|(last, _)| last == seen)
+    }
+
+    /// Starts a fetch if one is due. A new version of the Secret with the credentials makes it due.
+    fn fetch(
+        &mut self,
+        config: &CompatibilityConfig,
+        url: &str,
+        access: Result<RegistryAccess, Reason>,
+    ) {
         let poll = config.spec.poll.as_ref().and_then(api::text::Span::duration).unwrap_or(POLL);
         let pause = if self.trouble.is_some() { poll.min(RETRY) } else { poll };
-        let seen = format!("{url} {:?}", config.metadata.generation);
-        let due =
-            self.last.as_ref().is_none_or(|(last, at)| *last != seen || at.elapsed() >= pause);
-        if !due || !self.fetching.is_empty() {
+        let version = access.as_ref().map(|access| access.version.as_str()).unwrap_or_default();
+        let seen = format!("{url} {:?} {version}", config.metadata.generation);
+        if self.fetching.is_some() {
             return;
         }
-        self.last = Some((seen, Instant::now()));
-        let (url, changed) = (url.to_owned(), self.changed.clone());
-        self.fetching.spawn(async move {
-            let outcome = tokio::time::timeout(TIMEOUT, fetch::fetch(&url)).await;
+        let now = Instant::now();
+        let next = self.last.as_ref().filter(|(last, _)| *last == seen).map(|(_, at)| *at + pause);
+        if let Some(next) = next.filter(|next| *next > now) {
+            self.next = Some(next);
+            return;
+        }
+        self.last = Some((seen.clone(), now));
+        let url = url.to_owned();
+        let credentials = match access {
+            Ok(access) => access.credentials,
+            Err((kind, reason)) => {
+                self.trouble = Some(CatalogTrouble { source: url, kind, reason });
+                self.next = Some(now + pause);
+                return;
+            }
+        };
+        let etag = self.etag.as_ref().filter(|(led, _)| *led == seen).map(|(_, etag)| etag.clone());
+        let request = Request { url: url.clone(), etag, credentials };
+        let changed = self.changed.clone();
+        let (end, outcome) = oneshot::channel();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let answer = tokio::time::timeout(TIMEOUT, fetch::fetch(request)).await;
             let late = || (CatalogTroubleKind::Unreachable, format!("no answer in {TIMEOUT:?}"));
-            let outcome = outcome.unwrap_or_else(|_| Err(late()));
+            let answer = answer.unwrap_or_else(|_| Err(late()));
+            // The round that this starts must find the outcome.
+            let _ = end.send(Outcome { url, seen, answer });
             changed.send_replace(());
-            (url, outcome)
         });
+        self.fetching = Some(Fetch { outcome, _task: task });
+    }
+
+    /// The outcome of a fetch that has ended.
+    fn finished_fetch(&mut self) -> Option<Outcome> {
+        let outcome = match self.fetching.as_mut()?.outcome.try_recv() {
+            Err(TryRecvError::Empty) => return None,
+            outcome => outcome.ok(),
+        };
+        self.fetching = None;
+        outcome
     }
 
     /// Offers a catalog. Returns whether it is in use now, even if it was before.

@@ -384,6 +384,7 @@ impl Engine {
             () if around.version.is_in_doubt() => age,
             () => RESYNC,
         };
+        let unhurried = catalogs.next_fetch().map_or(unhurried, |next| unhurried.min(next));
         self.unreadable.report(client, &self.recorder, observed.unreadable.as_ref()).await;
         let Some(mut facts) = observed.facts else {
             self.metrics.clear();

@@ -28,6 +28,18 @@ const HOST_NETWORK_CONSTRAINTS: &str = "hostnetwork-v2";
 /// The SecurityContextConstraints of OpenShift for a pod that needs nothing of its host.
 const POD_NETWORK_CONSTRAINTS: &str = "restricted-v2";
 
+/// The annotation with the checks of kube-score that do not fit an object. `docs/install.md` has the reason for each.
+const KUBE_SCORE_IGNORE: &str = "kube-score/ignore";
+/// The checks of pods that do not fit the operator.
+const IGNORED_OF_PODS: [&str; 4] = [
+    "container-image-pull-policy",
+    "container-resources",
+    "container-security-context-user-group-id",
+    "pod-networkpolicy",
+];
+/// The check of Deployments that does not fit the operator.
+const IGNORED_OF_DEPLOYMENTS: &str = "deployment-has-poddisruptionbudget";
+
 /// The label with the pod security level of a namespace.
 const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 
@@ -170,19 +182,30 @@ pub fn use_pod_network(objects: &mut [Object]) {
         let template = &mut object["spec"]["template"];
         template["metadata"]["annotations"][REQUIRED_SCC] = json!(POD_NETWORK_CONSTRAINTS);
         let pod = &mut template["spec"];
-        if let Some(pod) = pod.as_object_mut() {
-            pod.remove("hostNetwork");
-        }
+        // Not removed: another way to install VDO can have set it, and would keep it.
+        pod["hostNetwork"] = json!(false);
         // Such a node has no pod network yet: the pod would wait there instead of starting elsewhere.
         if let Some(tolerations) = pod["tolerations"].as_array_mut() {
             tolerations.retain(|one| !WITHOUT_POD_NETWORK.iter().any(|key| one["key"] == *key));
         }
-        let Some(container) = pod.pointer_mut("/containers/0") else { continue };
-        container["ports"] = json!([{"name": "metrics", "containerPort": PORT}]);
-        if let Some(variables) = container["env"].as_array_mut() {
-            variables.push(json!({"name": LISTEN, "value": format!("0.0.0.0:{PORT}")}));
+        let variables = pod.pointer_mut("/containers/0/env").and_then(Value::as_array_mut);
+        let Some(variables) = variables else { continue };
+        let listen = json!({"name": LISTEN, "value": listen_on_pod_network(PORT)});
+        match variables.iter_mut().find(|variable| variable["name"] == LISTEN) {
+            Some(known) => *known = listen,
+            None => variables.push(listen),
         }
     }
+}
+
+/// The address of the metrics on the host network: only the node itself reaches it.
+pub fn listen_on_host_network(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+/// The address of the metrics on the pod network: that of the pod.
+pub fn listen_on_pod_network(port: u16) -> String {
+    format!("0.0.0.0:{port}")
 }
 
 /// Whether the operator of this Deployment uses the host network.
@@ -224,6 +247,9 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
         json!({"name": "VDO_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}),
         // Every container has this tmpfs. With a volume for the socket, `kubectl drain` would refuse.
         json!({"name": "VDO_SOCKET", "value": "/dev/shm/vdo.sock"}),
+        // The default of the program. It replaces the address that another way to install VDO left behind. The port is
+        // not declared: as a port of the node, it would let only one of the operator's pods run there.
+        json!({"name": LISTEN, "value": listen_on_host_network(PORT)}),
     ];
     if !more_namespaces.is_empty() {
         let more: Vec<&str> = more_namespaces.iter().map(String::as_str).collect();
@@ -238,7 +264,10 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
     };
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": labels},
+        "metadata": {
+            "name": NAME, "namespace": NAMESPACE, "labels": labels,
+            "annotations": {KUBE_SCORE_IGNORE: IGNORED_OF_DEPLOYMENTS},
+        },
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": labels},
@@ -249,7 +278,10 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
             "template": {
                 "metadata": {
                     "labels": labels_of_pods,
-                    "annotations": {REQUIRED_SCC: HOST_NETWORK_CONSTRAINTS},
+                    "annotations": {
+                        REQUIRED_SCC: HOST_NETWORK_CONSTRAINTS,
+                        KUBE_SCORE_IGNORE: IGNORED_OF_PODS.join(","),
+                    },
                 },
                 "spec": {
                     "serviceAccountName": NAME,
@@ -281,9 +313,11 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
                         "readinessProbe": probe("ready", 10, 3),
                         // Working sets measured with 5,000 nodes and 20,000 volumes: 93 MiB, and 288 MiB
                         // with every volume faulty. The limit is more than twice that; see docs/benchmarks.md.
+                        // On a full disk, the kubelet first evicts pods that use more than they request. Only the
+                        // log takes space: the kubelet keeps 50 MiB of it by default, and OpenShift 250 MiB.
                         "resources": {
-                            "requests": {"cpu": "10m", "memory": "128Mi"},
-                            "limits": {"memory": "640Mi"},
+                            "requests": {"cpu": "10m", "memory": "128Mi", "ephemeral-storage": "64Mi"},
+                            "limits": {"memory": "640Mi", "ephemeral-storage": "1Gi"},
                         },
                         "securityContext": {
                             "allowPrivilegeEscalation": false,
@@ -345,7 +379,9 @@ mod tests {
         assert_eq!(csi["metadata"]["labels"][POD_SECURITY], "privileged");
         let deployment = find("Deployment", NAME);
         let pod = &deployment["spec"]["template"]["spec"];
-        assert!(pod.get("hostNetwork").is_none(), "{pod}");
+        assert_eq!(pod["hostNetwork"], false);
+        let listen = json!({"name": LISTEN, "value": "0.0.0.0:8089"});
+        assert!(pod["containers"][0]["env"].as_array().unwrap().contains(&listen), "{pod}");
         let tolerations = pod["tolerations"].to_string();
         assert!(!tolerations.contains(WITHOUT_POD_NETWORK[0]), "{tolerations}");
         assert!(tolerations.contains(names::UNINITIALIZED), "{tolerations}");

@@ -10,12 +10,14 @@ use std::{
 };
 
 use api::CompatibilityConfig;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use catalog::{
     Driver, Implementation,
     trust::{Bundle, MAX_BUNDLE_BYTES, MEDIA_TYPE, SigningKey},
 };
 use common::{NAMESPACE, Testbed};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
@@ -59,6 +61,8 @@ fn signed(serial: u64, keys: &[SigningKey]) -> String {
 #[derive(Clone)]
 enum Answer {
     Text(String),
+    /// A text with a tag: a client that has this tag does not get the text again.
+    Tagged(String, &'static str),
     Redirect(&'static str),
     /// More and more of a catalog, without an end.
     Endless,
@@ -68,6 +72,8 @@ enum Answer {
 
 struct Server {
     answers: Arc<Mutex<BTreeMap<String, Answer>>>,
+    /// The tagged texts that were sent, and `304` instead of one that the client has.
+    tagged: Arc<Mutex<Vec<u16>>>,
     proxy: String,
     /// The targets that the proxy was asked for.
     targets: Arc<Mutex<Vec<String>>>,
@@ -97,7 +103,7 @@ impl Server {
         let proxy = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let proxy_address = format!("http://{}", proxy.local_addr().unwrap());
         let mut tasks = JoinSet::new();
-        let (behind, tls) = (registry.address(), acceptor.clone());
+        let (behind, tls) = (registry.front(), acceptor.clone());
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = registry_behind_tls.accept().await {
@@ -109,14 +115,15 @@ impl Server {
                 });
             }
         });
-        let known = answers.clone();
+        let tagged: Arc<Mutex<Vec<u16>>> = Arc::default();
+        let (known, sent) = (answers.clone(), tagged.clone());
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = server.accept().await {
-                let (acceptor, known) = (acceptor.clone(), known.clone());
+                let (acceptor, known, sent) = (acceptor.clone(), known.clone(), sent.clone());
                 connections.spawn(async move {
                     if let Ok(client) = acceptor.accept(client).await {
-                        serve(client, &known).await.unwrap_or_default();
+                        serve(client, &known, &sent).await.unwrap_or_default();
                     }
                 });
             }
@@ -139,7 +146,8 @@ impl Server {
             }
         });
         let authority = authority.certificate();
-        Self { answers, proxy: proxy_address, targets, authority, registry, _tasks: tasks }
+        let proxy = proxy_address;
+        Self { answers, tagged, proxy, targets, authority, registry, _tasks: tasks }
     }
 
     fn set(&self, path: &str, answer: Answer) -> String {
@@ -169,6 +177,7 @@ async fn read_head(from: &mut (impl tokio::io::AsyncRead + Unpin)) -> std::io::R
 async fn serve(
     mut client: TlsStream<TcpStream>,
     known: &Mutex<BTreeMap<String, Answer>>,
+    tagged: &Mutex<Vec<u16>>,
 ) -> std::io::Result<()> {
     let head = read_head(&mut client).await?;
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -183,6 +192,16 @@ async fn serve(
             let length = text.len();
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{close}\r\n");
             client.write_all((head + &text).as_bytes()).await?;
+        }
+        Some(Answer::Tagged(text, tag)) => {
+            let has_it = head.to_lowercase().contains(&format!("if-none-match: \"{tag}\"\r\n"));
+            let (status, text) = if has_it { ("304 Not Modified", "") } else { ("200 OK", &*text) };
+            tagged.lock().unwrap().push(if has_it { 304 } else { 200 });
+            let length = text.len();
+            let head = format!(
+                "HTTP/1.1 {status}\r\nETag: \"{tag}\"\r\nContent-Length: {length}\r\n{close}\r\n"
+            );
+            client.write_all((head + text).as_bytes()).await?;
         }
         Some(Answer::Redirect(to)) => {
             let head =
@@ -227,7 +246,7 @@ async fn a_new_driver_release_needs_no_new_vdo_and_no_server_can_force_one() {
 
     // The publisher has two keys, and publishes a catalog with one more release. It moved to another place.
     let [old, new] = [(); 2].map(|()| SigningKey::generate().unwrap().0);
-    let [old_id, new_id] = [&old, &new].map(|key| key.public().to_string());
+    let old_id = old.public().to_string();
     let both = [old, new];
     server.set("/v7", Answer::Text(signed(7, &both)));
     let url = server.set("/moved", Answer::Redirect("/v7"));
@@ -275,15 +294,52 @@ async fn a_new_driver_release_needs_no_new_vdo_and_no_server_can_force_one() {
     testbed.finding_about("VDO-1101", 90, &[&missing]).await;
 
     // The old key is retired: the site trusts the new one, which signed the catalog in use too, then alone.
-    let url = server.set("/v10", Answer::Text(signed(10, std::slice::from_ref(new))));
-    point_to(&configs, json!({"matrixURL": url, "publicKey": new_id})).await;
-    serial_is(&configs, 10).await;
+    unchanged_catalogs_are_not_sent_again(&testbed, &server, &configs, new).await;
     testbed.ready(&operator, 60).await;
     assert_eq!(version().await, RELEASE);
 
     catalogs_from_a_registry(&testbed, &server, &configs, new).await;
+    catalogs_from_a_registry_with_accounts(&testbed, &server, &configs, new).await;
+    assert!(!operator.log().contains(PASSWORD), "the log contains a password");
     testbed.ready(&operator, 60).await;
     assert_eq!(version().await, RELEASE);
+}
+
+/// Serial 7 is in use, which both keys signed. The next catalogs have only the new key and come from a server that tags
+/// them; serial 10 is the last.
+async fn unchanged_catalogs_are_not_sent_again(
+    testbed: &Testbed,
+    server: &Server,
+    configs: &Api<CompatibilityConfig>,
+    key: &SigningKey,
+) {
+    let keys = std::slice::from_ref(key);
+    let eight = Answer::Tagged(signed(8, keys), "eight");
+    let url = server.set("/tagged", eight.clone());
+    let spec = json!({"matrixURL": url, "publicKey": key.public().to_string(), "poll": "1s"});
+    point_to(configs, spec).await;
+    serial_is(configs, 8).await;
+    let sent =
+        |status: u16| server.tagged.lock().unwrap().iter().filter(|sent| **sent == status).count();
+    eventually("the operator asks for a newer catalog only", 60, async || {
+        if sent(304) >= 2 { Ok(()) } else { Err(format!("{:?}", server.tagged.lock().unwrap())) }
+    })
+    .await;
+
+    // After a pause of the server, the answer without a text is a success too.
+    server.answers.lock().unwrap().remove("/tagged");
+    testbed.finding_about("VDO-1101", 90, &[&url]).await;
+    server.set("/tagged", eight);
+    testbed
+        .status("the catalog is reachable again", 60, |status| {
+            status.findings.iter().all(|finding| finding.code != "VDO-1101")
+        })
+        .await;
+    assert_eq!(sent(200), 1, "the catalog was sent once");
+
+    server.set("/tagged", Answer::Tagged(signed(10, keys), "ten"));
+    serial_is(configs, 10).await;
+    assert_eq!(sent(200), 2);
 }
 
 async fn serial_is(configs: &Api<CompatibilityConfig>, serial: i64) {
@@ -361,6 +417,56 @@ async fn catalogs_from_a_registry(
     point_to(configs, json!({ "matrixURL": url })).await;
     testbed
         .status("the catalog is fetched again", 60, |status| {
+            status.findings.iter().all(|finding| finding.code != "VDO-1101")
+        })
+        .await;
+}
+
+const USER: &str = "reader";
+const PASSWORD: &str = "the password of the reader";
+
+/// The registry requires an account from now on. Serial 12 is in use.
+async fn catalogs_from_a_registry_with_accounts(
+    testbed: &Testbed,
+    server: &Server,
+    configs: &Api<CompatibilityConfig>,
+    key: &SigningKey,
+) {
+    let catalog = signed(15, std::slice::from_ref(key));
+    let url = server.push(testbed, "private", MEDIA_TYPE, &catalog).await;
+    server.registry.require_account(USER, PASSWORD);
+    point_to(configs, json!({ "matrixURL": url })).await;
+    let anonymous = ["requires credentials", "name a Secret with them in spec.pullSecret"];
+    testbed.finding_about("VDO-1101", 90, &[&url, anonymous[0], anonymous[1]]).await;
+
+    point_to(configs, json!({"pullSecret": "registry"})).await;
+    let missing = format!("the Secret {NAMESPACE}/registry does not exist");
+    testbed.finding_about("VDO-1101", 90, &[&url, &missing]).await;
+
+    // As docker login, podman login and skopeo login write it.
+    let secrets = Api::<Secret>::namespaced(testbed.client(), NAMESPACE);
+    let login = async |password: &str| {
+        let auth = STANDARD.encode(format!("{USER}:{password}"));
+        let file = json!({"auths": {REGISTRY: {"auth": auth}}}).to_string();
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+            "metadata": {"name": "registry"}, "stringData": {".dockerconfigjson": file},
+        });
+        let by = PatchParams::apply("admin").force();
+        secrets.patch("registry", &by, &Patch::Apply(secret)).await.unwrap();
+    };
+    login("another password").await;
+    let rejects = "rejects those in the Secret of spec.pullSecret";
+    let finding = testbed.finding_about("VDO-1101", 90, &[&url, rejects]).await;
+    assert!(!format!("{finding:?}").contains("another password"), "{finding:?}");
+    let status = configs.get("catalog").await.unwrap().status.unwrap();
+    assert_eq!(status.serial, Some(12), "{status:?}");
+
+    // A new version of the Secret is enough.
+    login(PASSWORD).await;
+    serial_is(configs, 15).await;
+    testbed
+        .status("the catalog is fetched", 60, |status| {
             status.findings.iter().all(|finding| finding.code != "VDO-1101")
         })
         .await;

@@ -4,15 +4,22 @@
 //!   release_documents olm FOLDER CREATED [IMAGE=DIGEST]...     the OLM bundle, with digests
 //!   release_documents artifact FOLDER BUNDLE                  the signed catalog, as an OCI image layout
 //!   release_documents krew VERSION [OS/ARCHITECTURE=FILE]...   the manifest of the kubectl plugin
-//!   release_documents sbom PACKAGE METADATA LOCK               the bill of materials of a binary
+//!   release_documents layers LAYOUT ARCHITECTURE               the files with the layers of an image, one per line
+//!   release_documents sbom PACKAGE METADATA LOCK ARCHITECTURE PACKAGES
+//!                                                              the bill of materials of a binary and its image
 //!   release_documents provenance VERSION COMMIT SHA256SUMS     who built which files from which commit
 //! ```
 #![allow(clippy::print_stdout, reason = "it prints documents")]
 
-use std::{collections::BTreeMap, error::Error, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Value, json};
-use shipping::{PluginArchive, Release};
+use shipping::{PluginArchive, Release, SystemPackage};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -23,13 +30,15 @@ fn main() -> Outcome {
         ["olm", folder, created, images @ ..] => olm(Path::new(folder), created, images),
         ["artifact", folder, bundle] => artifact(Path::new(folder), Path::new(bundle)),
         ["krew", version, archives @ ..] => krew(version, archives),
-        ["sbom", package, metadata, lock] => {
-            let lock = fs::read_to_string(lock)?;
-            print!("{}", shipping::bill_of_materials(package, &fs::read(metadata)?, &lock)?);
+        ["layers", layout, architecture] => layers(Path::new(layout), architecture),
+        ["sbom", package, metadata, lock, architecture, packages] => {
+            let (metadata, lock) = (fs::read(metadata)?, fs::read_to_string(lock)?);
+            let packages = SystemPackage::list(&fs::read_to_string(packages)?, architecture)?;
+            print!("{}", shipping::bill_of_materials(package, &metadata, &lock, &packages)?);
             Ok(())
         }
         ["provenance", version, commit, sums] => provenance(version, commit, sums),
-        _ => Err("usage: release_documents olm|artifact|krew|sbom|provenance ...".into()),
+        _ => Err("usage: release_documents olm|artifact|krew|layers|sbom|provenance ...".into()),
     }
 }
 
@@ -61,6 +70,29 @@ fn artifact(folder: &Path, bundle: &Path) -> Outcome {
         let path = folder.join(path);
         fs::create_dir_all(path.parent().unwrap_or(folder))?;
         fs::write(path, content)?;
+    }
+    Ok(())
+}
+
+/// Finds the image of an architecture in an OCI image layout.
+fn layers(layout: &Path, architecture: &str) -> Outcome {
+    let blob = |descriptor: &Value| -> Outcome<PathBuf> {
+        let digest =
+            descriptor["digest"].as_str().and_then(|digest| digest.strip_prefix("sha256:"));
+        Ok(layout.join("blobs/sha256").join(digest.ok_or("a descriptor has a digest")?))
+    };
+    let read = |path: &Path| -> Outcome<Value> { Ok(serde_json::from_slice(&fs::read(path)?)?) };
+    let mut manifest = read(&layout.join("index.json"))?;
+    while let Some(manifests) = manifest["manifests"].as_array() {
+        let fits = |one: &&Value| {
+            one["platform"].is_null() || one["platform"]["architecture"] == architecture
+        };
+        let found = manifests.iter().find(fits);
+        let found = found.ok_or_else(|| format!("{} has no {architecture}", layout.display()))?;
+        manifest = read(&blob(found)?)?;
+    }
+    for layer in manifest["layers"].as_array().into_iter().flatten() {
+        println!("{}", blob(layer)?.display());
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ mod values;
 use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::manifest::{Object, to_yaml};
-use operator::install::{self, Allowed, DRIVER_NAMESPACES};
+use operator::install::{self, Allowed, DRIVER_NAMESPACES, LISTEN, WITHOUT_POD_NETWORK};
 use serde_json::{Value, json};
 use snafu::{OptionExt as _, ResultExt as _, ensure};
 
@@ -35,6 +35,8 @@ const README: &str = include_str!("chart/readme.md");
 /// The files of the chart.
 pub(crate) fn files() -> Result<Vec<File>, Error> {
     let objects = install::objects();
+    let mut on_pod_network = objects.clone();
+    install::use_pod_network(&mut on_pod_network);
     let deployment = of_kind(&objects, "Deployment").next();
     let deployment = deployment.context(MissingSnafu { what: "Deployment" })?;
     let (defaults, schema) = (values::defaults(deployment)?, values::schema());
@@ -46,7 +48,7 @@ pub(crate) fn files() -> Result<Vec<File>, Error> {
         File::yaml("deploy/chart/values.yaml", &document::values_yaml(&schema, &defaults)?),
         File::new("deploy/chart/values.schema.json", schema_text + "\n"),
         File::new("deploy/chart/README.md", readme),
-        File::new("deploy/chart/templates/_helpers.tpl", HELPERS),
+        File::new("deploy/chart/templates/_helpers.tpl", helpers()),
         File::new("deploy/chart/templates/NOTES.txt", NOTES),
         File::yaml("deploy/chart/templates/crds.yaml", CRDS),
         File::yaml("deploy/chart/templates/alerts.yaml", ALERTS),
@@ -58,11 +60,11 @@ pub(crate) fn files() -> Result<Vec<File>, Error> {
         files.push(File::objects(&path, &[kept(definition.clone())])?);
     }
     let mut templates: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for object in &objects {
+    for (object, moved) in objects.iter().zip(&on_pod_network) {
         let (name, text) = match object.kind() {
             "CustomResourceDefinition" => continue,
-            "Namespace" => ("namespaces", namespace(object)?),
-            "Deployment" => ("deployment", slots::fill(object, &deployment_slots(object))?),
+            "Namespace" => ("namespaces", namespace(object, moved)?),
+            "Deployment" => ("deployment", deployment_template(object, moved)?),
             "ServiceAccount" => ("service-account", slots::fill(object, &[])?),
             kind if is_rbac(kind) => ("rbac", slots::fill(&kept_for_drivers(object), &[])?),
             _ => ("others", slots::fill(object, &[])?),
@@ -136,12 +138,63 @@ fn kept_for_drivers(object: &Object) -> Object {
     if needed { kept(object.clone()) } else { object.clone() }
 }
 
+/// The helpers, with the names that the operator defines.
+fn helpers() -> String {
+    let taints: Vec<String> = WITHOUT_POD_NETWORK.iter().map(|key| format!("\"{key}\"")).collect();
+    HELPERS.replace("TAINTS", &taints.join(" "))
+}
+
 /// A namespace that Helm creates if nobody else did. Helm itself creates the namespace of the release on request, without
 /// labels, and would then refuse a template of it.
-fn namespace(object: &Object) -> Result<String, Error> {
+fn namespace(object: &Object, on_pod_network: &Object) -> Result<String, Error> {
     let text = slots::fill(&kept(object.clone()), &[])?;
+    let text = if object == on_pod_network {
+        text
+    } else {
+        let other = slots::fill(&kept(on_pod_network.clone()), &[])?;
+        format!("{{{{- if .Values.hostNetwork }}}}\n{text}{{{{- else }}}}\n{other}{{{{- end }}}}\n")
+    };
     let condition = format!(r#"include "vdo.ownsNamespace" (list $ "{}")"#, object.name());
     Ok(format!("{{{{- if {condition} }}}}\n---\n{text}{{{{- end }}}}\n"))
+}
+
+fn deployment_template(deployment: &Object, on_pod_network: &Object) -> Result<String, Error> {
+    let mut slots = deployment_slots(deployment);
+    slots.extend(network_slots(deployment, on_pod_network)?);
+    let text = slots::fill(deployment, &slots)?;
+    Ok(format!("{{{{- include \"vdo.checkPodSecurity\" . }}}}\n{text}"))
+}
+
+/// The places in which the Deployment differs between the two networks.
+fn network_slots(deployment: &Object, on_pod_network: &Object) -> Result<Vec<Slot>, Error> {
+    let template = "/spec/template";
+    let variables = deployment.0.pointer(&format!("{template}/spec/containers/0/env"));
+    let mut variables = variables.and_then(Value::as_array).into_iter().flatten();
+    let listen = variables.position(|variable| variable["name"] == LISTEN);
+    let listen = listen.context(MissingSnafu { what: LISTEN })?;
+    let text = |pointer: &str| -> Result<Slot, Error> {
+        let of = |object: &Object| object.0.pointer(pointer)?.as_str().map(str::to_owned);
+        let both = of(deployment).zip(of(on_pod_network));
+        let (host, pod) = both.context(MissingSnafu { what: pointer })?;
+        let key = pointer.rsplit('/').next().unwrap_or_default().replace("~1", "/");
+        let value =
+            format!("{{{{ if .Values.hostNetwork }}}}{host}{{{{ else }}}}{pod}{{{{ end }}}}");
+        Ok(Slot::new(Place::Replace, pointer, &format!("{key}: {value}")))
+    };
+    Ok(vec![
+        text(&format!("{template}/metadata/annotations/openshift.io~1required-scc"))?,
+        text(&format!("{template}/spec/containers/0/env/{listen}/value"))?,
+        Slot::new(
+            Place::Replace,
+            &format!("{template}/spec/hostNetwork"),
+            "hostNetwork: {{ default false .Values.hostNetwork }}",
+        ),
+        Slot::value(
+            Place::Replace,
+            &format!("{template}/spec/tolerations"),
+            r#"(include "vdo.tolerations" . | fromYamlArray)"#,
+        ),
+    ])
 }
 
 fn deployment_slots(deployment: &Object) -> Vec<Slot> {
@@ -160,7 +213,6 @@ fn deployment_slots(deployment: &Object) -> Vec<Slot> {
         Slot::value(Place::Add, &pod("imagePullSecrets"), ".Values.imagePullSecrets"),
         Slot::value(Place::Add, &pod("nodeSelector"), ".Values.nodeSelector"),
         Slot::value(Place::Replace, &pod("affinity"), ".Values.affinity"),
-        Slot::value(Place::Replace, &pod("tolerations"), ".Values.tolerations"),
         Slot::value(Place::Replace, &container("resources"), ".Values.resources"),
         Slot::value(Place::Add, &container("args"), ".Values.extraArgs"),
         text(Place::Replace, &container("image"), r#"image: {{ include "vdo.image" . | quote }}"#),

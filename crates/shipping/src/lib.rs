@@ -27,7 +27,7 @@ pub use error::Error;
 pub use file::File;
 pub use krew::{PluginArchive, manifest as krew_manifest};
 pub use olm::Release;
-pub use sbom::bill_of_materials;
+pub use sbom::{SystemPackage, bill_of_materials};
 
 /// Every generated file of a checkout, in order of the paths.
 pub fn files() -> Result<Vec<File>, Error> {

@@ -140,6 +140,7 @@ impl Sorted {
             // Upgrades of operator and drivers are tested on real and simulated nodes.
             "capabilities": "Seamless Upgrades",
             "categories": "Storage, Cloud Provider",
+            "olm.skipRange": skipped(),
             "containerImage": image,
             "createdAt": created,
             "description": "Installs, checks and upgrades the vSphere drivers of a Kubernetes cluster",
@@ -190,6 +191,8 @@ impl Sorted {
                 "provider": {"name": "VMware", "url": HOME},
                 "links": [{"name": "Documentation", "url": format!("{HOME}/tree/main/docs")}, {"name": "Source", "url": HOME}],
                 "icon": [{"base64data": BASE64_STANDARD.encode(ICON.trim_end()), "mediatype": "image/svg+xml"}],
+                // The deletion of the operator leaves the user's objects and the drivers.
+                "cleanup": {"enabled": false},
                 // VDO follows the objects in its own namespace only.
                 "installModes": [
                     {"type": "OwnNamespace", "supported": true},
@@ -267,6 +270,11 @@ fn examples() -> Vec<Value> {
     kinds.into_iter().filter_map(first).collect()
 }
 
+/// The versions that this one replaces: every earlier one.
+fn skipped() -> String {
+    format!("<{VERSION}")
+}
+
 fn annotations() -> Value {
     let bundle = |name: &str| format!("operators.operatorframework.io.bundle.{name}");
     let mut annotations = serde_json::Map::new();
@@ -300,7 +308,7 @@ fn headed(head: &str, objects: &[Object]) -> Result<String, Error> {
 /// A catalog without its bundle. Users of every earlier version are offered this one.
 fn catalog_of_channels() -> Vec<Object> {
     let name = format!("{PACKAGE}.v{VERSION}");
-    let entry = json!({"name": name, "skipRange": format!("<{VERSION}")});
+    let entry = json!({"name": name, "skipRange": skipped()});
     vec![
         Object(json!({"schema": "olm.package", "name": PACKAGE, "defaultChannel": CHANNEL})),
         Object(

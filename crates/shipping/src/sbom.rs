@@ -1,4 +1,5 @@
-//! The software bill of materials (SBOM) of a binary, in the format CycloneDX, from cargo's metadata.
+//! The software bill of materials (SBOM) of a binary, in the format CycloneDX: its crates, from cargo's metadata, and the
+//! packages of the distribution in its image.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,18 +48,66 @@ struct DependencyKind {
     kind: Option<String>,
 }
 
+/// A package of Debian in an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemPackage {
+    pub name: String,
+    pub version: String,
+    pub sha256: String,
+    /// As Debian calls it, such as `amd64`.
+    pub architecture: String,
+}
+
+impl SystemPackage {
+    /// Reads a list with name, version and SHA-256, one package per line.
+    ///
+    /// # Errors
+    /// If a line has another form.
+    pub fn list(text: &str, architecture: &str) -> Result<Vec<Self>, Error> {
+        let parse = |line: &str| match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [name, version, sha256] if sha256.len() == 64 => Ok(Self {
+                name: name.to_owned(),
+                version: version.to_owned(),
+                sha256: sha256.to_owned(),
+                architecture: architecture.to_owned(),
+            }),
+            _ => MetadataSnafu { why: format!("{line:?} is not NAME VERSION SHA256") }.fail(),
+        };
+        text.lines().map(parse).collect()
+    }
+
+    fn url(&self) -> String {
+        // A package URL escapes these characters of a version.
+        let version = self.version.replace('+', "%2B").replace(':', "%3A");
+        format!("pkg:deb/debian/{}@{version}?arch={}", self.name, self.architecture)
+    }
+
+    fn component(&self) -> Value {
+        json!({
+            "type": "library", "bom-ref": self.url(), "purl": self.url(),
+            "name": self.name, "version": self.version,
+            "hashes": [{"alg": "SHA-256", "content": self.sha256}],
+        })
+    }
+}
+
 /// The checksums of `Cargo.lock`, by name and version.
 type Checksums = BTreeMap<(String, String), String>;
 
 /// The bill of materials of a workspace package, as JSON.
 ///
 /// `metadata` is the output of `cargo metadata --format-version 1 --filter-platform TARGET`, `lock` the text of
-/// `Cargo.lock`. The same input gives the same bytes. Cargo unites the features that the workspace's packages ask for, so the
+/// `Cargo.lock`, and `system` the packages of the distribution that its image contains. The same input gives the same bytes. Cargo unites the features that the workspace's packages ask for, so the
 /// list can contain a crate that only another program of the workspace uses.
 ///
 /// # Errors
 /// If the metadata cannot be read or does not contain the package.
-pub fn bill_of_materials(package: &str, metadata: &[u8], lock: &str) -> Result<String, Error> {
+pub fn bill_of_materials(
+    package: &str,
+    metadata: &[u8],
+    lock: &str,
+    system: &[SystemPackage],
+) -> Result<String, Error> {
     let failed = |why: String| MetadataSnafu { why }.build();
     let metadata: Metadata =
         serde_json::from_slice(metadata).map_err(|error| failed(error.to_string()))?;
@@ -94,8 +143,11 @@ pub fn bill_of_materials(package: &str, metadata: &[u8], lock: &str) -> Result<S
         .filter(|id| **id != root.id)
         .filter_map(|id| packages.get(id))
         .map(|package| component("library", package, &checksums))
+        .chain(system.iter().map(SystemPackage::component))
         .collect();
     components.sort_by_key(|component| component["bom-ref"].to_string());
+    // The program runs programs of these packages.
+    edges.entry(url(root)).or_default().extend(system.iter().map(SystemPackage::url));
     let dependencies: Vec<Value> =
         edges.into_iter().map(|(from, to)| json!({"ref": from, "dependsOn": to})).collect();
     let document = json!({

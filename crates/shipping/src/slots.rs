@@ -113,7 +113,7 @@ fn mark(object: &mut Value, slot: &Slot, marker: &str) -> Result<(), &'static st
     let (parent, key) = slot.pointer.rsplit_once('/').ok_or("is not a field")?;
     let parent = object.pointer_mut(parent).and_then(Value::as_object_mut);
     let parent = parent.ok_or("is in no map")?;
-    let removed = parent.remove(key);
+    let removed = parent.remove(&key.replace("~1", "/"));
     if matches!(slot.place, Place::Replace) != removed.is_some() {
         return Err("does not exist, or exists already");
     }

@@ -37,7 +37,7 @@ const PLATFORM: &str = if cfg!(target_arch = "aarch64") { "linux/arm64" } else {
 
 /// A registry on a loopback port, without TLS. Gone when dropped.
 ///
-/// Nodes reach it through a proxy of ours that can require an account and have faults; tests push without it.
+/// Nodes reach it through a proxy of ours ([`Self::front`]) that can require an account and have faults; tests push without it.
 #[derive(Debug)]
 pub struct Registry {
     _process: Process,
@@ -74,8 +74,8 @@ impl Registry {
         SocketAddr::from(([127, 0, 0, 1], self.port.number))
     }
 
-    /// The address for nodes.
-    pub(crate) fn front(&self) -> SocketAddr {
+    /// The address for nodes, and for programs that pull as nodes do: with an account, and with faults.
+    pub fn front(&self) -> SocketAddr {
         self.front.address()
     }
 

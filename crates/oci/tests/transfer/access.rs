@@ -1,16 +1,10 @@
 //! Accounts, certificate authorities and proxies.
 
-use std::sync::{Arc, Mutex};
-
 use oci::{Client, ClientOptions, Credentials, Error, Silent};
 use testkit::{Registry, Workdir};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
 
 use crate::{
+    connect_proxy::connect_proxy,
     front::{Behaviour, Front, login},
     images::{push, wanted},
 };
@@ -101,31 +95,4 @@ async fn only_a_trusted_registry_is_used_and_a_proxy_leads_to_it() {
         !targets.is_empty() && targets.iter().all(|to| *to == front.address.to_string()),
         "{targets:?}"
     );
-}
-
-/// A proxy for `CONNECT`, and the addresses it was asked for.
-async fn connect_proxy() -> (String, Arc<Mutex<Vec<String>>>, JoinSet<()>) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    let targets = Arc::new(Mutex::new(Vec::new()));
-    let (mut tasks, seen) = (JoinSet::new(), targets.clone());
-    tasks.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((mut client, _)) = listener.accept().await {
-            let seen = seen.clone();
-            connections.spawn(async move {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    head.push(client.read_u8().await.unwrap());
-                }
-                let head = String::from_utf8(head).unwrap();
-                let target = head.split(' ').nth(1).unwrap().to_owned();
-                seen.lock().unwrap().push(target.clone());
-                let mut server = TcpStream::connect(&target).await.unwrap();
-                client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-                let _ = copy_bidirectional(&mut client, &mut server).await;
-            });
-        }
-    });
-    (address, targets, tasks)
 }

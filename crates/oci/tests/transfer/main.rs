@@ -2,15 +2,17 @@
 //! faults: a proxy of the tests before them adds these.
 //!
 //! ```text
-//!   images   images of two platforms, in a registry
-//!   front    the proxy: TLS, accounts, tokens, faults, a list of requests
-//!   whole    export, import, verify
-//!   faults   interruptions and manipulations
-//!   access   accounts, certificate authorities, proxies
+//!   images         images of two platforms, in a registry
+//!   front          the proxy: TLS, accounts, tokens, faults, a list of requests
+//!   connect_proxy  a proxy on the way to a registry
+//!   whole          export, import, verify
+//!   faults         interruptions and manipulations
+//!   access         accounts, certificate authorities, proxies
 //! ```
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod access;
+mod connect_proxy;
 mod faults;
 mod front;
 mod images;

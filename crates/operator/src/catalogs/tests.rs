@@ -195,11 +195,15 @@ fn a_matrix_of_the_go_vdo_is_used_for_releases_vdo_carries() {
     assert!(catalogs.trouble().unwrap().reason.contains("versionConfigContent"));
 }
 
+fn request(url: &str) -> Request {
+    Request { url: url.to_owned(), etag: None, credentials: oci::Credentials::default() }
+}
+
 #[tokio::test]
 async fn an_address_of_a_kind_that_is_not_read_is_refused_with_the_way_out() {
-    let (_, refused) = fetch::fetch("file:///etc/catalog.yaml").await.unwrap_err();
+    let (_, refused) = fetch::fetch(request("file:///etc/catalog.yaml")).await.unwrap_err();
     assert!(refused.contains("https://") && refused.contains("spec.bundle"), "{refused}");
-    let (_, refused) = fetch::fetch("oci://vdo/catalog").await.unwrap_err();
+    let (_, refused) = fetch::fetch(request("oci://vdo/catalog")).await.unwrap_err();
     assert!(refused.contains("oci://HOST/REPOSITORY:TAG"), "{refused}");
 }
 

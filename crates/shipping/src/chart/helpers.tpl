@@ -14,3 +14,25 @@
 {{- if or (not $existing) $ours }}true{{ end }}
 {{- end }}
 {{- end }}
+
+{{/* The tolerations of the operator's pods. On a node without a pod network, a pod on that network would wait. */}}
+{{- define "vdo.tolerations" -}}
+{{- $kept := list }}
+{{- range .Values.tolerations }}
+{{- if or $.Values.hostNetwork (not (has .key (list TAINTS))) }}
+{{- $kept = append $kept . }}
+{{- end }}
+{{- end }}
+{{- toYaml $kept }}
+{{- end }}
+
+{{/* Refuses an installation whose pods the cluster would reject. */}}
+{{- define "vdo.checkPodSecurity" -}}
+{{- if and .Values.hostNetwork (not (include "vdo.ownsNamespace" (list $ "vmware-system-vdo"))) }}
+{{- $labels := dig "metadata" "labels" dict (lookup "v1" "Namespace" "" "vmware-system-vdo") | default dict }}
+{{- $level := get $labels "pod-security.kubernetes.io/enforce" }}
+{{- if has $level (list "baseline" "restricted") }}
+{{- fail (printf "\n\nThe namespace vmware-system-vdo enforces the pod security level %s, which rejects pods on the host network.\nTo run the operator on the pod network, as vdoctl deploy does in such a namespace, set hostNetwork=false.\nTo use the host network, run: kubectl label namespace vmware-system-vdo pod-security.kubernetes.io/enforce=privileged --overwrite\n" $level) }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -31,6 +31,9 @@ pub(crate) struct Values {
     extra_env: Vec<Variable>,
     /// Values that a parent chart shares with all its subcharts. This chart ignores them.
     global: Map<String, Value>,
+    /// Whether the operator uses the host network, with which it starts before the cluster has a network. If it is
+    /// false, the operator uses the pod network, and its namespace can enforce the pod security level `restricted`.
+    host_network: bool,
     image: Image,
     /// The Secrets in `vmware-system-vdo` with which the kubelet pulls the operator's image.
     image_pull_secrets: Vec<PullSecret>,
@@ -176,6 +179,8 @@ pub(crate) fn defaults(deployment: &Object) -> Result<Value, Error> {
         extra_args: Vec::new(),
         extra_env: Vec::new(),
         global: Map::new(),
+        host_network: serde_json::from_value(field(&format!("{pod}/hostNetwork"))?)
+            .context(json("hostNetwork"))?,
         image: Image::parse(image.as_str().unwrap_or_default())?,
         image_pull_secrets: Vec::new(),
         monitoring: Monitoring { alerts: false, labels: BTreeMap::new() },

@@ -5,7 +5,10 @@ use std::{cell::RefCell, fs};
 
 use api::VDOConfig;
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Namespace},
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Namespace, PodSpec},
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{Api, Client, ResourceExt as _, api::PostParams};
@@ -135,5 +138,75 @@ async fn a_release_installs_upgrades_rolls_back_and_leaves_what_is_the_users() {
     assert_eq!(deployment(&client).await.metadata.uid, installed.metadata.uid);
     assert_eq!(helm.script("helm list --all-namespaces --all --short").trim(), "");
     assert_nothing_of_the_user_is_gone(&client).await;
+    switches_on_the_pod_network(&helm, &page, &client).await;
+    assert_nothing_of_the_user_is_gone(&client).await;
     assert_eq!(*page.0.borrow(), Vec::<&str>::new(), "commands that no test runs");
+}
+
+fn pod(deployment: &Deployment) -> PodSpec {
+    deployment.spec.clone().unwrap().template.spec.unwrap()
+}
+
+/// The address on which the operator serves metrics.
+fn listen(pod: &PodSpec) -> Vec<Option<String>> {
+    let variables = pod.containers[0].env.iter().flatten();
+    let listen = variables.filter(|variable| variable.name == operator::install::LISTEN);
+    listen.map(|variable| variable.value.clone()).collect()
+}
+
+/// `vdoctl deploy` uses the pod network where there is one. Helm keeps that on request, and refuses to reject the pods;
+/// kubectl moves the operator to the host network.
+async fn switches_on_the_pod_network(helm: &Helm, page: &Commands, client: &Client) {
+    let mut objects = operator::install::objects();
+    operator::install::use_pod_network(&mut objects);
+    let objects = catalog::manifest::to_yaml(&objects).unwrap();
+    helm.workdir.write("pod-network.yaml", objects).unwrap();
+    let rollout = "kubectl rollout status deployment/vdo -n vmware-system-vdo --timeout 5m";
+    // With the field manager of vdoctl.
+    let apply = "kubectl apply --server-side --force-conflicts --field-manager vdoctl";
+    helm.script(&format!("{apply} -f pod-network.yaml\n{rollout}"));
+    let before = deployment(client).await;
+    assert_ne!(pod(&before).host_network, Some(true));
+    assert_eq!(listen(&pod(&before)), [Some("0.0.0.0:8089".to_owned())]);
+
+    let install = "install vdo deploy/chart --namespace vmware-system-vdo --take-ownership --wait";
+    let refused = helm.run(&install.split(' ').collect::<Vec<_>>());
+    let text = crate::helm::shown(&refused);
+    assert!(!refused.status.success(), "{text}");
+    assert!(text.contains("enforces the pod security level restricted"), "{text}");
+    assert!(text.contains("set hostNetwork=false"), "{text}");
+    assert_eq!(deployment(client).await.metadata.generation, before.metadata.generation);
+    assert_eq!(helm.script("helm list --all-namespaces --all --short").trim(), "");
+
+    helm.script(page.take("--set hostNetwork=false"));
+    let adopted = deployment(client).await;
+    assert_eq!(adopted.metadata.uid, before.metadata.uid);
+    assert_ne!(pod(&adopted).host_network, Some(true));
+    assert_eq!(adopted.status.unwrap().ready_replicas, Some(2), "--wait waits");
+
+    // Helm moves its own release. The cluster rejects no pod, so the level of the namespace comes first.
+    let label = "kubectl label namespace vmware-system-vdo --overwrite";
+    let level = "pod-security.kubernetes.io/enforce";
+    helm.script(&format!("{label} {level}=privileged"));
+    let upgrade = "helm upgrade vdo deploy/chart --namespace vmware-system-vdo --wait --timeout 5m";
+    // Without a value, Helm would keep the last one.
+    helm.script(&format!("{upgrade} --set hostNetwork=true"));
+    let moved = pod(&deployment(client).await);
+    assert_eq!(moved.host_network, Some(true));
+    assert_eq!(listen(&moved), [Some("127.0.0.1:8089".to_owned())]);
+    helm.script(&format!("{upgrade} --set hostNetwork=false"));
+    assert_ne!(pod(&deployment(client).await).host_network, Some(true));
+
+    // From the pod network to kubectl, which uses the host network.
+    helm.script("kubectl delete secret -n vmware-system-vdo --selector owner=helm,name=vdo");
+    helm.script(&format!("{apply} -f pod-network.yaml\n{rollout}"));
+    let apply = "kubectl apply --server-side --force-conflicts -f deploy/install.yaml";
+    helm.script(&format!("{apply}\n{rollout}"));
+    let applied = deployment(client).await;
+    assert_eq!(applied.metadata.uid, before.metadata.uid);
+    let applied = pod(&applied);
+    assert_eq!(applied.host_network, Some(true));
+    assert_eq!(listen(&applied), [Some("127.0.0.1:8089".to_owned())]);
+    // With a port of the node, only one of the pods could run there.
+    assert_eq!(applied.containers[0].ports, None);
 }

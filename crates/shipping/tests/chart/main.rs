@@ -49,6 +49,11 @@ fn the_default_values_render_the_install_manifest() {
     expected.retain(|object| object.kind() != "Namespace" || object.name() != api::NAMESPACE);
     assert_same(helm.rendered(&json!({}), &own), expected);
 
+    // On the pod network, the objects are those of `vdoctl deploy --host-network never`.
+    let mut on_pod_network = install::objects();
+    install::use_pod_network(&mut on_pod_network);
+    assert_same(helm.rendered(&json!({"hostNetwork": false}), &[]), on_pod_network);
+
     // Additional namespaces and an older Kubernetes need the same objects as with `vdoctl deploy`.
     let namespaces = BTreeSet::from(["drivers-a".to_owned(), "drivers-b".to_owned()]);
     let values = json!({"driverNamespaces": namespaces});
@@ -86,6 +91,7 @@ fn bad_values_are_refused_by_name() {
         (json!({"image": {"pullPolicy": "Sometimes"}}), "pullPolicy"),
         (json!({"replicas": "two"}), "replicas"),
         (json!({"replicas": 0}), "replicas"),
+        (json!({"hostNetwork": "no"}), "hostNetwork"),
         (json!({"tolerations": [{"kex": "a"}]}), "kex"),
         (json!({"resources": {"limit": {}}}), "limit"),
         (json!({"extraEnv": [{"value": "a"}]}), "name"),
@@ -114,6 +120,7 @@ fn every_value_has_its_effect() {
         (json!({"replicas": 3}), "/spec/replicas".into(), json!(3)),
         (json!({"affinity": affinity}), format!("{pod}/affinity"), json!({"nodeAffinity": {}})),
         (json!({"tolerations": toleration}), format!("{pod}/tolerations"), toleration.clone()),
+        (json!({"hostNetwork": false}), format!("{pod}/hostNetwork"), json!(false)),
         (json!({"nodeSelector": {"a": "b"}}), format!("{pod}/nodeSelector"), json!({"a": "b"})),
         (json!({"priorityClassName": "low"}), format!("{pod}/priorityClassName"), json!("low")),
         (

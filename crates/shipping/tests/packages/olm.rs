@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -17,7 +17,7 @@ use kube::{
 };
 use operator::install;
 use serde_json::{Value, json};
-use testkit::{ControlPlane, Node, Nodes, Workdir, eventually};
+use testkit::{ControlPlane, Node, Nodes, Port, Process, Workdir, eventually};
 
 use crate::{checkout, documents, run, shown};
 
@@ -56,17 +56,30 @@ fn the_validators_of_operator_framework_find_no_error() {
     assert!(!output.status.success(), "{}", shown(&output));
 }
 
+/// The bundle as `opm` puts it into a catalog.
+fn rendered(workdir: &Workdir) -> String {
+    let bundle = workdir.path().join("deploy/olm/bundle");
+    let mut opm = Command::new(testkit::peer("opm"));
+    let output = opm.arg("render").arg(&bundle).args(["--output", "yaml"]).output().unwrap();
+    assert!(output.status.success(), "{}", shown(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Writes a catalog with the bundle, as the page describes it. Returns its folder.
+fn catalog(workdir: &Workdir, bundle: &str) -> PathBuf {
+    let catalog = workdir.path().join("catalog");
+    let folder = catalog.join("vdo");
+    fs::create_dir_all(&folder).unwrap();
+    fs::copy(workdir.path().join("deploy/olm/catalog.yaml"), folder.join("catalog.yaml")).unwrap();
+    fs::write(folder.join("bundle.yaml"), bundle).unwrap();
+    catalog
+}
+
 #[test]
 fn opm_accepts_the_bundle_in_a_catalog() {
     let workdir = checkout();
-    let opm = testkit::peer("opm");
-    let bundle = workdir.path().join("deploy/olm/bundle");
-    let rendered =
-        Command::new(&opm).arg("render").arg(&bundle).args(["--output", "yaml"]).output();
-    let rendered = rendered.unwrap();
-    assert!(rendered.status.success(), "{}", shown(&rendered));
-    let blob: Value =
-        serde_saphyr::from_str(&String::from_utf8(rendered.stdout.clone()).unwrap()).unwrap();
+    let rendered = rendered(&workdir);
+    let blob: Value = serde_saphyr::from_str(&rendered).unwrap();
     assert_eq!(blob["schema"], "olm.bundle");
     assert_eq!(blob["name"], VERSION);
     let images: BTreeSet<&str> = blob["relatedImages"]
@@ -77,17 +90,116 @@ fn opm_accepts_the_bundle_in_a_catalog() {
         .collect();
     assert!(images.iter().any(|image| image.starts_with("registry.k8s.io/csi-vsphere/driver")));
 
-    let folder = workdir.path().join("catalog/vdo");
-    fs::create_dir_all(&folder).unwrap();
-    fs::copy(workdir.path().join("deploy/olm/catalog.yaml"), folder.join("catalog.yaml")).unwrap();
-    fs::write(folder.join("bundle.yaml"), &rendered.stdout).unwrap();
-    run(Command::new(&opm).arg("validate").arg(workdir.path().join("catalog")));
+    let catalog = catalog(&workdir, &rendered);
+    let opm = testkit::peer("opm");
+    run(Command::new(&opm).arg("validate").arg(&catalog));
     // The check can fail: a channel whose bundle is missing.
-    fs::remove_file(folder.join("bundle.yaml")).unwrap();
-    let refused = Command::new(&opm).arg("validate").arg(workdir.path().join("catalog")).output();
+    fs::remove_file(catalog.join("vdo/bundle.yaml")).unwrap();
+    let refused = Command::new(&opm).arg("validate").arg(&catalog).output();
     assert!(!refused.unwrap().status.success());
 }
 
+/// Go writes 5.0 as 5.
+fn with_whole_numbers(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, field)| (name, with_whole_numbers(field))).collect()
+        }
+        Value::Array(list) => list.into_iter().map(with_whole_numbers).collect(),
+        Value::Number(number) => {
+            let whole = format!("{:.0}", number.as_f64().unwrap()).parse::<i64>().unwrap();
+            let is_whole = number.as_f64().is_some_and(|number| number.fract() == 0.0);
+            if is_whole { json!(whole) } else { Value::Number(number) }
+        }
+        other => other,
+    }
+}
+
+/// The pod of a CatalogSource runs `opm serve`, and OLM asks it over gRPC. Here the real `opm` answers the client of
+/// OLM's controllers, and an installation needs nothing else: the objects are in the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opm_serves_the_catalog_to_the_client_of_olm() {
+    let workdir = checkout();
+    let catalog = catalog(&workdir, &rendered(&workdir));
+    let port = Port::reserve().unwrap();
+    let arguments = ["serve", &catalog.display().to_string(), "--port", &port.number.to_string()]
+        .map(str::to_owned);
+    // No profiles on a fixed port, and no file of a container.
+    let log = workdir.path().join("termination.log").display().to_string();
+    let more = ["--pprof-addr".to_owned(), String::new(), "--termination-log".to_owned(), log];
+    let arguments = arguments.into_iter().chain(more);
+    let environment = [("HOME", workdir.path().to_str().unwrap())];
+    let opm = testkit::peer("opm");
+    let served = Process::spawn(&opm, "opm", arguments, &environment, &workdir).unwrap();
+    let ask = |package: &'static str| {
+        let mut client = Command::new(testkit::peer("catalog-client"));
+        client.arg(format!("127.0.0.1:{}", port.number)).arg(package);
+        async move { tokio::task::spawn_blocking(move || client.output()).await.unwrap().unwrap() }
+    };
+    let answer = eventually("opm serves the catalog", 60, async || {
+        let output = ask("vdo").await;
+        assert_eq!(served.ended(), None, "{}", served.log());
+        if output.status.success() { Ok(output.stdout) } else { Err(shown(&output)) }
+    })
+    .await;
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["package"]["name"], "vdo");
+    assert_eq!(answer["package"]["defaultChannelName"], "stable");
+    assert_eq!(answer["package"]["channels"], json!([{"name": "stable", "csvName": VERSION}]));
+
+    let bundles = answer["bundles"].as_array().unwrap();
+    assert_eq!(bundles.len(), 1, "{bundles:?}");
+    let bundle = &bundles[0];
+    let version = version(&workdir);
+    for (field, expected) in [
+        ("csvName", VERSION),
+        ("packageName", "vdo"),
+        ("channelName", "stable"),
+        ("version", env!("CARGO_PKG_VERSION")),
+        // Every earlier version can be upgraded to this one.
+        ("skipRange", concat!("<", env!("CARGO_PKG_VERSION"))),
+    ] {
+        assert_eq!(bundle[field], expected, "{field}");
+    }
+    let served_version: Value = serde_json::from_str(bundle["csvJson"].as_str().unwrap()).unwrap();
+    assert_eq!(served_version["spec"], version["spec"]);
+    let provided: BTreeSet<&str> = bundle["providedApis"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|kind| kind["kind"].as_str())
+        .collect();
+    let kinds: BTreeSet<String> = api::crds().into_iter().map(|crd| crd.spec.names.kind).collect();
+    assert_eq!(provided, kinds.iter().map(String::as_str).collect());
+
+    // The objects that OLM applies are those of the bundle.
+    let identity = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
+    let objects: BTreeMap<String, Value> = bundle["object"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|text| serde_json::from_str::<Value>(text.as_str().unwrap()).unwrap())
+        .map(|object| (identity(&object), object))
+        .collect();
+    let files = fs::read_dir(workdir.path().join("deploy/olm/bundle/manifests")).unwrap();
+    let expected: BTreeMap<String, Value> = files
+        .map(|file| documents(&file.unwrap().path()).remove(0))
+        .map(|object| (identity(&object), with_whole_numbers(object)))
+        .collect();
+    let differs = objects.iter().find(|(name, object)| expected.get(*name) != Some(*object));
+    assert_eq!(differs.map(|(name, _)| name), None);
+    assert!(objects.keys().eq(expected.keys()), "{:?}", objects.keys());
+
+    // The client can fail: a package that the catalog lacks.
+    let refused = ask("another").await;
+    assert!(!refused.status.success(), "{}", shown(&refused));
+}
+
+/// The fields for hubs and for OpenShift's catalogs. Some are left out on purpose:
+/// - `replaces`, `skips`: the skip range covers every earlier version;
+/// - `nativeAPIs`: VDO needs only APIs that every Kubernetes has;
+/// - `operatorframework.io/cluster-monitoring`: OpenShift's Prometheus cannot reach metrics on a loopback address;
+/// - `operators.openshift.io/valid-subscription`: VDO needs no subscription.
 #[test]
 fn the_version_has_the_fields_that_hubs_require() {
     let version = version(&checkout());
@@ -101,6 +213,7 @@ fn the_version_has_the_fields_that_hubs_require() {
         "description",
         "repository",
         "support",
+        "olm.skipRange",
         "operatorframework.io/suggested-namespace",
     ] {
         assert!(annotations[name].as_str().is_some_and(|text| !text.is_empty()), "{name}");
@@ -111,6 +224,7 @@ fn the_version_has_the_fields_that_hubs_require() {
     assert!(features.clone().all(|(_, value)| value == "true" || value == "false"));
     let spec = &version["spec"];
     for name in [
+        "cleanup",
         "description",
         "displayName",
         "icon",

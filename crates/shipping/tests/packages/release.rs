@@ -9,7 +9,7 @@ use std::{
 };
 
 use catalog::trust::{MAX_BUNDLE_BYTES, MEDIA_TYPE};
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::{Registry, Workdir};
 
 use crate::{documents, run, shown};
@@ -34,7 +34,8 @@ fn prebuilt(workdir: &Workdir) -> PathBuf {
             run(Command::new("strip").arg("-o").arg(programs.join(program)).arg(from));
         }
     }
-    for name in ["vdo", "vdo-cloud-controller", "vdo-csi"] {
+    image_with_packages(workdir, &folder.join("images/vdo-csi"));
+    for name in ["vdo", "vdo-cloud-controller"] {
         let layout = folder.join("images").join(name);
         fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
         let digest = oci::Digest::from_bytes(name.as_bytes());
@@ -47,6 +48,39 @@ fn prebuilt(workdir: &Workdir) -> PathBuf {
         fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
     }
     folder
+}
+
+/// The packages that an image of the test lists: Debian's versions have an epoch, a plus and a tilde.
+const PACKAGES: [(&str, &str); 2] = [("e2fsprogs", "1.47.0-2+b2"), ("mount", "1:2.38.1-5~deb12u1")];
+
+/// The layout of an image for both architectures, with a list of packages in a layer as `scripts/storage-tools` writes it.
+fn image_with_packages(workdir: &Workdir, layout: &Path) {
+    fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
+    let blob = |bytes: &[u8]| {
+        let digest = oci::Digest::from_bytes(bytes);
+        fs::write(layout.join("blobs/sha256").join(digest.hex()), bytes).unwrap();
+        digest.to_string()
+    };
+    let mut manifests = Vec::new();
+    for architecture in ["amd64", "arm64"] {
+        let root = workdir.path().join(architecture);
+        fs::create_dir_all(root.join("usr/lib")).unwrap();
+        let sum = |name: &str| oci::Digest::from_bytes((name.to_owned() + architecture).as_bytes());
+        let line = |(name, version)| format!("{name} {version} {}\n", sum(name).hex());
+        let list: String = PACKAGES.into_iter().map(line).collect();
+        fs::write(root.join("usr/lib/storage-tools"), list).unwrap();
+        let archive = workdir.path().join(format!("{architecture}.tar.gz"));
+        run(Command::new("tar").arg("-C").arg(&root).arg("-czf").arg(&archive).arg("."));
+        let layers = [blob(&fs::read(archive).unwrap()), blob(b"the layer of the program")];
+        let layers = layers.map(|digest| json!({ "digest": digest }));
+        let manifest = blob(json!({ "layers": layers }).to_string().as_bytes());
+        let platform = json!({"os": "linux", "architecture": architecture});
+        manifests.push(json!({"digest": manifest, "platform": platform}));
+    }
+    let index = blob(json!({ "manifests": manifests }).to_string().as_bytes());
+    let index = json!({"manifests": [{"digest": index}]}).to_string();
+    fs::write(layout.join("index.json"), index).unwrap();
+    fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
 }
 
 fn release(prebuilt: &Path, key: &Path, version: &str, out: &Path) -> Output {
@@ -197,7 +231,12 @@ fn plugin_is_found(workdir: &Workdir, release: &Path) {
 /// Compares with what cargo's own list says.
 fn bills_list_every_crate(release: &Path) {
     let target = "x86_64-unknown-linux-musl";
-    for (artefact, package) in [("vdoctl", "vdoctl"), ("vdo", "operator"), ("vdo-csi", "csi")] {
+    for (artefact, package) in [
+        ("vdoctl", "vdoctl"),
+        ("vdo", "operator"),
+        ("vdo-cloud-controller", "cloud-controller"),
+        ("vdo-csi", "csi"),
+    ] {
         let bill =
             fs::read(release.join(format!("{artefact}-{VERSION}-linux-amd64.cdx.json"))).unwrap();
         let bill: Value = serde_json::from_slice(&bill).unwrap();
@@ -242,9 +281,32 @@ fn bills_list_every_crate(release: &Path) {
             // Only the crates of this project have no checksum.
             let is_known = !component["hashes"].is_null() || component["version"] == VERSION;
             assert!(is_known, "{component}");
-            assert!(component["licenses"][0]["expression"].is_string(), "{component}");
+            let is_crate = component["purl"].as_str().unwrap().starts_with("pkg:cargo/");
+            let has_license = component["licenses"][0]["expression"].is_string();
+            assert_eq!(is_crate, has_license, "{component}");
         }
+        packages_are_listed(artefact, &bill);
     }
+}
+
+/// The image of the storage driver contains packages of Debian, and the others do not.
+fn packages_are_listed(artefact: &str, bill: &Value) {
+    let components = bill["components"].as_array().unwrap();
+    let urls = components.iter().filter_map(|one| one["purl"].as_str());
+    let urls: Vec<&str> = urls.filter(|url| url.starts_with("pkg:deb/")).collect();
+    let expected: &[&str] = match artefact {
+        "vdo-csi" => &[
+            "pkg:deb/debian/e2fsprogs@1.47.0-2%2Bb2?arch=amd64",
+            "pkg:deb/debian/mount@1%3A2.38.1-5~deb12u1?arch=amd64",
+        ],
+        _ => &[],
+    };
+    assert_eq!(urls, expected, "{artefact}");
+    let root = bill["metadata"]["component"]["bom-ref"].as_str();
+    let dependencies = bill["dependencies"].as_array().unwrap();
+    let own = dependencies.iter().find(|one| one["ref"].as_str() == root).unwrap();
+    let own = own["dependsOn"].as_array().unwrap();
+    assert!(expected.iter().all(|url| own.iter().any(|one| one == url)), "{own:?}");
 }
 
 fn documents_name_the_files(release: &Path, sums: &str) {

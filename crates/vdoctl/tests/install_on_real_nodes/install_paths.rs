@@ -7,6 +7,7 @@
 use std::{fs, path::Path, process::Command};
 
 use api::VDOConfig;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use serde_json::{Value, json};
 use testkit::eventually;
@@ -69,6 +70,14 @@ async fn is_installed(cluster: &Cluster, way: &str, image: &str) {
     println!("{way}: Ready");
 }
 
+/// Whether the operator's pods use the host network.
+async fn uses_host_network(cluster: &Cluster) -> bool {
+    let pods = cluster.operators().await;
+    let uses = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+    assert!(!pods.is_empty());
+    pods.iter().all(uses)
+}
+
 /// Copies a generated folder or file, with the image of the test.
 fn copy(cluster: &Cluster, from: &str, image: &str) {
     let mut paths = vec![testkit::repository().join(from)];
@@ -109,12 +118,6 @@ async fn every_way_to_install_leads_to_ready_pods_and_switches_to_the_next() {
     let second = cluster.registry.push_variant("vdo", "second");
     assert_ne!(first, second);
 
-    cluster.does(&["deploy", "--image", &first, "--timeout", TIMEOUT]).await;
-    cluster.configure(json!({"cloudProvider": cloud_provider()})).await;
-    is_installed(&cluster, "vdoctl deploy", &first).await;
-    let drivers = cluster.cloud_controllers().await;
-    assert!(!drivers.is_empty());
-
     copy(&cluster, "deploy/chart", PUBLISHED);
     let helm = |command: &str, image: &str| {
         let (name, digest) = image.split_once('@').unwrap();
@@ -123,12 +126,29 @@ async fn every_way_to_install_leads_to_ready_pods_and_switches_to_the_next() {
         let wait = format!("--namespace vmware-system-vdo --wait --timeout {TIMEOUT}s");
         format!("helm {command} vdo deploy/chart {values} {wait}")
     };
-    // The other ways use the host network. They would keep the port that vdoctl opens on the pod network.
-    let host_network = ["deploy", "--image", &first, "--host-network", "always"];
-    cluster.does(&[&host_network[..], &["--timeout", TIMEOUT]].concat()).await;
-    shell(&cluster, &helm("install --take-ownership", &second)).await;
+    // A cluster in which nothing of VDO exists.
+    let namespace = "kubectl create namespace vmware-system-vdo
+        kubectl label namespace vmware-system-vdo pod-security.kubernetes.io/enforce=privileged";
+    shell(&cluster, namespace).await;
+    shell(&cluster, &helm("install", &second)).await;
+    cluster.configure(json!({"cloudProvider": cloud_provider()})).await;
+    is_installed(&cluster, "helm install in a new cluster", &second).await;
+    assert!(uses_host_network(&cluster).await);
+    let drivers = cluster.cloud_controllers().await;
+    assert!(!drivers.is_empty());
+
+    shell(&cluster, FORGET_RELEASE).await;
+    let pod_network = ["deploy", "--image", &first, "--host-network", "never"];
+    cluster.does(&[&pod_network[..], &["--timeout", TIMEOUT]].concat()).await;
+    is_installed(&cluster, "vdoctl deploy", &first).await;
+    assert!(!uses_host_network(&cluster).await);
+
+    // Helm keeps the pod network. The other ways use the host network.
+    let on_pod_network = "install --take-ownership --set hostNetwork=false";
+    shell(&cluster, &helm(on_pod_network, &second)).await;
     is_installed(&cluster, "helm install", &second).await;
-    shell(&cluster, &helm("upgrade", &first)).await;
+    assert!(!uses_host_network(&cluster).await);
+    shell(&cluster, &helm("upgrade --set hostNetwork=false", &first)).await;
     is_installed(&cluster, "helm upgrade", &first).await;
     let rollback = "helm rollback vdo 1 --namespace vmware-system-vdo --wait";
     shell(&cluster, &format!("{rollback} --timeout {TIMEOUT}s")).await;
@@ -138,6 +158,7 @@ async fn every_way_to_install_leads_to_ready_pods_and_switches_to_the_next() {
     copy(&cluster, "deploy/install.yaml", &first);
     shell(&cluster, &format!("{APPLY} -f deploy/install.yaml")).await;
     is_installed(&cluster, "kubectl apply", &first).await;
+    assert!(uses_host_network(&cluster).await);
 
     copy(&cluster, "deploy/kustomize", PUBLISHED);
     let (name, digest) = second.split_once('@').unwrap();

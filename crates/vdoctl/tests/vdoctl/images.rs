@@ -7,6 +7,11 @@ use std::{
 
 use testkit::{Registry, Workdir};
 
+use crate::{
+    connect_proxy::connect_proxy,
+    registry_front::{Behaviour, Front, login},
+};
+
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn vdoctl(at: &Workdir, arguments: &[&str]) -> Output {
@@ -137,4 +142,59 @@ async fn an_image_with_another_digest_than_in_the_catalog_is_refused() {
     );
     let text = refused(&at, &["import", "bundle.tar", "--registry", &from, "--plain-http"]);
     assert!(text.contains("does not contain the publisher's image"), "{text}");
+}
+
+/// The registry of the site has a certificate of its own authority, gives tokens only to an account, and is behind a proxy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flags_lead_to_a_registry_with_accounts_behind_a_proxy() {
+    let at = Workdir::new("site").unwrap();
+    let upstream = Registry::start().await;
+    for name in ["vdo", "vdo-cloud-controller"] {
+        push(&upstream, &at, name);
+    }
+    let from = upstream.address().to_string();
+    let driver = ["export", "--driver", "cpi", "--version", VERSION, "-o"];
+    let (_, notes) =
+        works(&at, &[&driver[..], &["bundle.tar", "--plain-http", "--from", &from]].concat());
+    // One step per image, with its size.
+    for name in ["vdo", "vdo-cloud-controller"] {
+        let step = format!("ghcr.io/vmware-tanzu/{name}:{VERSION}");
+        assert!(notes.contains(&step) && notes.contains(" MB"), "{notes}");
+    }
+
+    let site = Registry::start().await;
+    let tokens = Behaviour { tokens: true, ..Behaviour::default() };
+    let front = Front::with_tls(site.address(), tokens).await;
+    let (proxy, targets, _tasks) = connect_proxy().await;
+    at.write("authority.pem", front.authority.clone().unwrap()).unwrap();
+    at.write("auth.json", login(&front.address.to_string())).unwrap();
+    let target = format!("{}/team/vsphere", front.address);
+    let import = ["import", "bundle.tar", "--registry", &target];
+    let authority = ["--ca-file", "authority.pem"];
+    let account = ["--auth-file", "auth.json"];
+    let proxied = ["--proxy", proxy.as_str()];
+
+    let text = refused(&at, &[&import[..], &account, &proxied].concat());
+    assert!(text.contains("cannot be reached") && text.contains("--ca-file"), "{text}");
+    let text = refused(&at, &[&import[..], &authority, &proxied].concat());
+    assert!(text.contains("requires credentials") && text.contains("--auth-file"), "{text}");
+    assert!(targets.lock().unwrap().iter().all(|to| *to == front.address.to_string()));
+
+    let (spec, _) = works(&at, &[&import[..], &authority, &account, &proxied].concat());
+    assert_eq!(spec, format!("spec:\n  images:\n    registry: {target}\n"));
+    let verify = ["verify", "bundle.tar", "--registry", &target];
+    works(&at, &[&verify[..], &authority, &account, &proxied].concat());
+    // The site's registry is a source too.
+    let again = [&driver[..], &["again.tar", "--from", &target]].concat();
+    works(&at, &[&again[..], &authority, &account, &proxied].concat());
+    let listed = |archive: &str| works(&at, &["verify", archive]).0;
+    assert_eq!(listed("again.tar"), listed("bundle.tar"));
+    front.requests();
+    targets.lock().unwrap().clear();
+    let text = refused(
+        &at,
+        &[&verify[..], &authority, &account, &["--proxy", "http://127.0.0.1:1"]].concat(),
+    );
+    assert!(text.contains("cannot be reached") && text.contains("--proxy"), "{text}");
+    assert_eq!(front.requests(), Vec::<String>::new(), "not around the proxy");
 }

@@ -8,12 +8,18 @@ mod adversary;
 mod bundle;
 mod catalog;
 mod cluster;
+#[path = "../../../oci/tests/transfer/connect_proxy.rs"]
+mod connect_proxy;
 mod dialogue;
 mod environment;
 mod gate;
 mod halfway;
 mod images;
 mod moving;
+/// The proxy before a registry of the tests of images.
+#[allow(dead_code, reason = "these tests use a part of it")]
+#[path = "../../../oci/tests/transfer/front.rs"]
+mod registry_front;
 mod releases;
 mod removal;
 mod rollout;

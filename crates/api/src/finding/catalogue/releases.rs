@@ -7,7 +7,7 @@ catalogue! {
         severity: Warning,
         seen: "{url}: {reason}",
         why: "VDO keeps using its current catalog and does not learn about newer releases.",
-        remedy: ["Make {url} reachable from the VDO pod (proxy, firewall, certificate)", "In an air-gapped cluster: put the catalog into a ConfigMap and name it in spec.bundle"],
+        remedy: ["Make {url} reachable from the VDO pod (proxy, firewall, certificate)", "If the registry requires credentials: name a Secret with them in spec.pullSecret of the CompatibilityConfig", "In an air-gapped cluster: put the catalog into a ConfigMap and name it in spec.bundle"],
     }
     CATALOG_UNREADABLE = "VDO-1102" {
         title: "VDO cannot read the catalog",

@@ -6,7 +6,9 @@ use catalog::{Image, manifest::Object};
 use clap::Args;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::PodSpec};
 use kube::ResourceExt as _;
-use operator::install::{LISTEN, WITHOUT_POD_NETWORK, set_version};
+use operator::install::{
+    LISTEN, WITHOUT_POD_NETWORK, listen_on_host_network, listen_on_pod_network, set_version,
+};
 use semver::Version;
 use serde_json::{Value, json};
 
@@ -104,7 +106,8 @@ impl PodOptions {
                 pod["imagePullSecrets"] = names.collect();
             }
             add_tolerations(pod, &tolerated);
-            let listen = if pod["hostNetwork"] == true { "127.0.0.1" } else { "0.0.0.0" };
+            let is_on_host = pod["hostNetwork"] == true;
+            let listen = if is_on_host { listen_on_host_network } else { listen_on_pod_network };
             let Some(container) = object.0.pointer_mut(CONTAINER) else { continue };
             let published = container["image"].as_str().unwrap_or_default();
             let installed = kept.image.as_deref().unwrap_or(published);
@@ -116,10 +119,7 @@ impl PodOptions {
                 set_variable(container, name, value.as_deref());
             }
             if let Some(port) = port {
-                set_variable(container, LISTEN, Some(&format!("{listen}:{port}")));
-                if let Some(declared) = container.pointer_mut("/ports/0/containerPort") {
-                    *declared = port.into();
-                }
+                set_variable(container, LISTEN, Some(&listen(port)));
             }
         }
         Ok(())
@@ -248,12 +248,18 @@ fn variable(pod: &PodSpec, name: &str) -> Option<String> {
     variables.find(|variable| variable.name == name)?.value.clone()
 }
 
-/// Sets an environment variable of a container, or removes it if the value is empty.
+/// Sets an environment variable of a container, or removes it if the value is empty. A variable keeps its place: another
+/// order would replace the pods.
 fn set_variable(container: &mut Value, name: &str, value: Option<&str>) {
     let (Some(value), Some(variables)) = (value, container["env"].as_array_mut()) else { return };
-    variables.retain(|variable| variable["name"] != name);
-    if !value.is_empty() {
-        variables.push(json!({"name": name, "value": value}));
+    if value.is_empty() {
+        variables.retain(|variable| variable["name"] != name);
+        return;
+    }
+    let set = json!({"name": name, "value": value});
+    match variables.iter_mut().find(|variable| variable["name"] == name) {
+        Some(known) => *known = set,
+        None => variables.push(set),
     }
 }
 
@@ -353,6 +359,11 @@ mod tests {
         let mut plain = operator::install::objects();
         none().apply(&mut plain, None).unwrap();
         assert_eq!(plain, operator::install::objects(), "without options nothing changes");
+        let logging = PodOptions { log_level: Some("debug".into()), ..none() };
+        logging.apply(&mut plain, None).unwrap();
+        let mut again = operator::install::objects();
+        none().apply(&mut again, Some(&deployment(&plain))).unwrap();
+        assert_eq!(again, plain, "not even the order, which would replace the pods");
     }
 
     #[test]
@@ -382,7 +393,8 @@ mod tests {
         options().apply(&mut objects, None).unwrap();
         let pod = deployment(&objects).spec.unwrap().template.spec.unwrap();
         assert_eq!(variable(&pod, LISTEN).as_deref(), Some("0.0.0.0:9443"));
-        assert_eq!(pod.containers[0].ports.as_ref().unwrap()[0].container_port, 9443);
+        // After a switch to a way that uses the host network, a declared port would be one of the node.
+        assert_eq!(pod.containers[0].ports, None);
     }
 
     #[test]
