@@ -417,18 +417,10 @@ impl Engine {
             self.remediator.remediate(client, &self.recorder, &facts, vcenters).await;
         }
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
-        for (object, manager) in &done.restored {
-            tracing::info!(%object, manager, "restored an object that another manager had changed");
-            let event = Event {
-                type_: EventType::Normal,
-                reason: "Restored".into(),
-                note: Some(format!(
-                    "VDO reverted a change of {manager} to {object}: it keeps the object as in its release"
-                )),
-                action: object.to_string().chars().take(128).collect(),
-                secondary: None,
-            };
+        for reverted in &done.restored {
+            tracing::info!(object = %reverted.object, "{reverted}");
             // The object is restored even if the event cannot be published.
+            let event = restored(reverted);
             let _ = self.recorder.publish(&event, &facts.config.object_ref(&())).await;
         }
         self.refused.clear();
@@ -458,6 +450,19 @@ impl Engine {
         let due = done.due.map(|due| due.saturating_duration_since(Instant::now()));
         let unhurried = due.map_or(unhurried, |due| unhurried.min(due));
         Ok(wake.map_or(unhurried, |wait| unhurried.min(wait + SETTLE)))
+    }
+}
+
+/// The event about an object that VDO restored.
+fn restored(reverted: &act::Reverted) -> Event {
+    // Kubernetes merges events with the same action, and shows the text of the first one.
+    let action = format!("{} {}", reverted.object, reverted.first_field());
+    Event {
+        type_: EventType::Normal,
+        reason: "Restored".into(),
+        note: Some(report::shortened(reverted.to_string())),
+        action: action.chars().take(128).collect(),
+        secondary: None,
     }
 }
 
