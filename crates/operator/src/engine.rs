@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
@@ -455,13 +456,16 @@ impl Engine {
 
 /// The event about an object that VDO restored.
 fn restored(reverted: &act::Reverted) -> Event {
+    let text = reverted.to_string();
     // Kubernetes merges events with the same action, and shows the text of the first one.
-    let action = format!("{} {}", reverted.object, reverted.first_field());
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let object: String = reverted.object.to_string().chars().take(100).collect();
     Event {
         type_: EventType::Normal,
         reason: "Restored".into(),
-        note: Some(report::shortened(reverted.to_string())),
-        action: action.chars().take(128).collect(),
+        note: Some(report::shortened(text)),
+        action: format!("{object} {:x}", hasher.finish()),
         secondary: None,
     }
 }

@@ -142,7 +142,7 @@ impl ClusterPermissions<'_> {
         let bound: BTreeSet<&str> = bound.map(Binding::role).collect();
         let held = bound.iter().filter_map(|name| Some(&self.roles.get(*name)?.rules));
         let held: Vec<&RoleRules> = held.collect();
-        let needed = granted.needs.iter().filter(|need| is_needed(need, of));
+        let needed = granted.needs.iter().filter(|need| is_needed(release.driver, need, of));
         let lacks = needed.filter(|need| !held.iter().any(|role| role.grants(need)));
         let lacks = lacks.map(|need| Permission {
             verb: need.verb.clone(),
@@ -164,9 +164,13 @@ impl ClusterPermissions<'_> {
     }
 }
 
-/// Events only inform, and snapshots are a choice.
-fn is_needed(need: &Need, of: &AccountOfWorkload<'_>) -> bool {
-    need.resource != "events"
+/// Events only inform, and snapshots are a choice. Of the cloud controller's role, only the part about nodes counts: the
+/// rest serves load balancers and protected metrics, and roles that others publish for the same release lack some of it.
+fn is_needed(driver: catalog::Driver, need: &Need, of: &AccountOfWorkload<'_>) -> bool {
+    let about_nodes =
+        need.resource == "nodes" || (need.resource == "nodes/status" && need.verb == "patch");
+    (driver == catalog::Driver::Csi || about_nodes)
+        && need.resource != "events"
         && need.group != "security.openshift.io"
         && (of.snapshots || !need.group.contains("snapshot.storage.k8s.io"))
 }

@@ -186,7 +186,7 @@ impl Enumeration<'_> {
             let Some(resource) = resources.first() else { continue };
             // Events only inform.
             let hurts = resources.iter().any(|resource| resource != "events");
-            let all = resources.join(", ");
+            let all = format!("{} (rule {number})", resources.join(", "));
             self.remove(
                 &format!("/rules/{number}"),
                 &format!("no rule for {all}"),

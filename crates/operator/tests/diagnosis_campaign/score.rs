@@ -167,7 +167,7 @@ const BEGIN: &str = "<!-- results: UPDATE_DOCS=1 VDO_SEEDS=1 cargo test -p opera
 const END: &str = "<!-- results: end -->\n";
 
 fn page() -> PathBuf {
-    testkit::repository().join("docs/diagnosis-score.md")
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/diagnosis-score.md").into()
 }
 
 /// The mutations that the page lists as missed, late or as a false alarm.

@@ -205,7 +205,7 @@ catalogue! {
         severity: Error,
         seen: "{account}, the account of {workload}, lacks {permissions}: {roles}",
         why: "The API server rejects these requests of the driver: forbidden. Volumes are not created or attached, or nodes are not initialised, although every pod is ready.",
-        remedy: ["{create}", "{bind}", "kubectl auth can-i {verb} {resource} --as {user}   must answer yes"],
+        remedy: ["{create}", "{bind}", "kubectl auth can-i {verb} {resource} --all-namespaces --as {user}   must answer yes"],
     }
     FIELDS_ADDED = "VDO-1624" {
         title: "Somebody added fields to a driver's workload",
