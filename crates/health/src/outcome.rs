@@ -74,6 +74,7 @@ mod tests {
     fn a_check_fails_with_its_code_and_cannot_tell_without_its_facts() {
         let mut facts = sample::cluster(Platform::Kubernetes);
         facts.vm("worker-1").disk_uuid = false.into();
+        facts.vm("worker-1").disk_uuid_set = false;
         assert_eq!(of("nodes/disk_uuid", facts), Verdict::Failed(BTreeSet::from(["VDO-1203"])));
         let mut facts = sample::cluster(Platform::Kubernetes);
         facts.storage_driver().accounts = Known::unknown("forbidden");

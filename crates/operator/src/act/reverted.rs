@@ -79,6 +79,15 @@ impl Walk {
             _ if before == after || is_bookkeeping(path) => {}
             (Value::Object(before), Value::Object(after)) => self.compare_maps(path, before, after),
             (Value::Array(before), Value::Array(after)) => self.compare_lists(path, before, after),
+            // The API server leaves out what is empty.
+            (Value::Null, Value::Array(after)) => self.compare_lists(path, &[], after),
+            (Value::Array(before), Value::Null) => self.compare_lists(path, before, &[]),
+            (Value::Null, Value::Object(after)) if path == "data" => {
+                self.compare_maps(path, &Map::new(), after);
+            }
+            (Value::Object(before), Value::Null) if path == "data" => {
+                self.compare_maps(path, before, &Map::new());
+            }
             _ => {
                 let difference = match (before, after) {
                     (Value::Null, _) => "was missing".to_owned(),
@@ -235,6 +244,15 @@ mod tests {
         assert!(text.ends_with("rules[0].verbs (without patch)"), "{text}");
         let text = reverted("ClusterRole", &json!({"rules": []}), &role(&["get"]));
         assert!(text.ends_with("rules (without get nodes)"), "{text}");
+    }
+
+    #[test]
+    fn the_only_item_of_a_list_or_map_is_named_too() {
+        let role = json!({"rules": [{"resources": ["leases"], "verbs": ["get"]}]});
+        let text = reverted("Role", &json!({}), &role);
+        assert!(text.ends_with("rules (without get leases)"), "{text}");
+        let text = reverted("Secret", &json!({}), &json!({"data": {"csi-vsphere.conf": "eA=="}}));
+        assert!(text.ends_with(": data.csi-vsphere.conf"), "{text}");
     }
 
     #[test]

@@ -32,10 +32,20 @@ pub(crate) fn mutations(truth: &Value) -> Vec<Mutation> {
     let mut all = Vec::new();
     all.extend(vm(truth));
     all.extend(host(truth));
-    all.extend(datastores(truth));
+    all.extend(datastores(truth, &host_of(truth)));
     all.extend(tags());
     all.extend(roles());
     all
+}
+
+/// The VM of the node.
+fn vm_of(truth: &Value) -> Value {
+    let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap_or_default();
+    vms.into_iter().find(|vm| vm["name"] == NODE).expect("the VM of the node")
+}
+
+fn host_of(truth: &Value) -> String {
+    vm_of(truth)["host"].as_str().unwrap_or_default().to_owned()
 }
 
 fn mutation(area: Area, name: String, names: &[&str], hurts: bool, change: Change) -> Mutation {
@@ -44,8 +54,7 @@ fn mutation(area: Area, name: String, names: &[&str], hurts: bool, change: Chang
 }
 
 fn vm(truth: &Value) -> Vec<Mutation> {
-    let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap_or_default();
-    let vm = vms.into_iter().find(|vm| vm["name"] == NODE).expect("the VM of the node");
+    let vm = vm_of(truth);
     let path = format!("/DC0/vm/{NODE}");
     // Field, value, what a report names, and whether it hurts.
     let fields: [(&str, Value, &str, bool); 12] = [
@@ -82,8 +91,7 @@ fn vm(truth: &Value) -> Vec<Mutation> {
 }
 
 fn host(truth: &Value) -> Vec<Mutation> {
-    let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap_or_default();
-    let vm = vms.into_iter().find(|vm| vm["name"] == NODE).expect("the VM of the node");
+    let vm = vm_of(truth);
     let text = |key: &str| vm[key].as_str().unwrap_or_default().to_owned();
     let path = format!("/DC0/host/{}/{}", text("cluster"), text("host"));
     let fields: [(&str, Value, Value, &str, bool); 3] = [
@@ -114,12 +122,15 @@ fn host(truth: &Value) -> Vec<Mutation> {
     edits.collect()
 }
 
-fn datastores(truth: &Value) -> Vec<Mutation> {
+/// A datastore that no node's host mounts does not matter, and nobody has to see every datastore.
+fn datastores(truth: &Value, host: &str) -> Vec<Mutation> {
     let all = truth["datacenters"][0]["datastores"].as_array().cloned().unwrap_or_default();
     let mut found = Vec::new();
     for datastore in all {
         let name = datastore["name"].as_str().unwrap_or_default().to_owned();
         let path = format!("/DC0/datastore/{name}");
+        let hosts = datastore["hosts"].as_array();
+        let mounted = hosts.is_none_or(|hosts| hosts.contains(&json!(host)));
         let free = match &datastore["freeGiB"] {
             Value::Null => json!(900),
             free => free.clone(),
@@ -135,12 +146,12 @@ fn datastores(truth: &Value) -> Vec<Mutation> {
                 Lever::Datastore(path.clone(), json!({field: good})),
             );
             let what = format!("datastore {name}: {field} is {bad}");
-            mutation(Area::Datastores, what, &[&name, word], true, change)
+            mutation(Area::Datastores, what, &[&name, word], mounted, change)
         }));
         let hidden = Change::Vcenter(Lever::Hide(path.clone()), Lever::Show(path.clone()));
         found.push(Mutation {
             asks: true,
-            ..mutation(Area::Privileges, format!("no access to {path}"), &[&name], true, hidden)
+            ..mutation(Area::Privileges, format!("no access to {path}"), &[&name], false, hidden)
         });
     }
     found
@@ -160,7 +171,8 @@ fn tags() -> Vec<Mutation> {
             Lever::Attach(category, tag, path.clone()),
         );
         let what = format!("tag {tag} detached from {path}");
-        all.push(mutation(Area::Tags, what, &[category], true, change));
+        // No node runs in the other cluster.
+        all.push(mutation(Area::Tags, what, &[category], !path.ends_with("cluster-b"), change));
     }
     let vm = format!("/DC0/vm/{NODE}");
     let more = [(ZONES, "zone-b", "/DC0/host/cluster-a".to_owned()), (ZONES, "zone-a", vm)];
