@@ -292,8 +292,15 @@ impl Campaign {
     }
 
     async fn false_alarms(&self) -> Outcome {
+        let begin = Instant::now();
         let mut findings = self.findings().await;
         findings.retain(|finding| finding.severity > Severity::Info);
+        // A restored workload replaces its pods, and a few seconds without them are no alarm.
+        while !findings.is_empty() && begin.elapsed() < LIMIT {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            findings = self.findings().await;
+            findings.retain(|finding| finding.severity > Severity::Info);
+        }
         if findings.is_empty() {
             return Outcome::Quiet;
         }
@@ -309,6 +316,7 @@ impl Campaign {
             (Change::Object(..), None) => return,
         };
         let api = self.api(id);
+        let deleted = matches!(mutation.change, Change::Object(_, ObjectEdit::Delete));
         if api
             .get_opt(&id.name)
             .await
@@ -316,6 +324,10 @@ impl Campaign {
             .is_none_or(|now| now.metadata.deletion_timestamp.is_some())
         {
             self.create_again(id, before).await;
+            return;
+        }
+        if deleted {
+            // VDO has created another object of this name.
             return;
         }
         self.replace(id, |now| {

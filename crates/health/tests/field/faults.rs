@@ -240,7 +240,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     ("VDO-1624", |f| {
         let workload = &mut f.storage_driver().workloads[0];
         workload.added_fields.insert(("kubectl-edit".into(), "nodeSelector".into()));
-        workload.pods[0].ready = false;
+        workload.desired = 0;
     }),
     ("VDO-1701", |f| {
         f.inventory().tags.get_mut().unwrap().categories.remove("k8s-zone");

@@ -57,11 +57,9 @@ fn vm(truth: &Value) -> Vec<Mutation> {
     let vm = vm_of(truth);
     let path = format!("/DC0/vm/{NODE}");
     // Field, value, what a report names, and whether it hurts.
-    let fields: [(&str, Value, &str, bool); 12] = [
+    let fields: [(&str, Value, &str, bool); 10] = [
         ("diskUuid", json!(false), "disk.EnableUUID", true),
         ("version", json!("vmx-11"), "vmx-11|hardware version", true),
-        ("power", json!("off"), "powered off|is off|poweredOff", true),
-        ("power", json!("suspended"), "suspended", true),
         ("uuid", json!("42000000-0000-4000-8000-000000000000"), "uuid|no VM", true),
         ("nics", json!([]), "address", true),
         ("tools", json!("notRunning"), "Tools", true),

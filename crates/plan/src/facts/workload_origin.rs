@@ -129,6 +129,8 @@ fn added_fields(theirs: &Value, ours: &Value, path: &str, added: &mut Vec<String
             None => continue,
         };
         match ours.get(key) {
+            // The API server itself writes this old name of serviceAccountName.
+            None if at == "serviceAccount" => {}
             None => added.push(at),
             Some(ours) => added_fields(value, ours, &at, added),
         }
@@ -190,7 +192,7 @@ mod tests {
             ".": {}, "f:args": {}, "f:env": {"k:{\"name\":\"A\"}": {".": {}, "f:value": {}}},
         }}}));
         let theirs = fields(json!({
-            "f:nodeSelector": {},
+            "f:nodeSelector": {}, "f:serviceAccount": {},
             "f:containers": {"k:{\"name\":\"driver\"}": {
                 "f:args": {}, "f:env": {"k:{\"name\":\"PROXY\"}": {".": {}, "f:name": {}, "f:value": {}}},
             }},

@@ -82,7 +82,7 @@ fn steps(account: &DriverAccount) -> (String, String) {
     let DriverAccount { namespace, name, lacks, release_role, .. } = account;
     let bind = |role: &str| {
         format!(
-            "kubectl create clusterrolebinding {namespace}-{name}-{role} --clusterrole {role} \
+            "kubectl create clusterrolebinding {namespace}-{role} --clusterrole {role} \
              --serviceaccount {namespace}:{name}"
         )
     };
@@ -98,7 +98,9 @@ fn steps(account: &DriverAccount) -> (String, String) {
     }
     let (resources, verbs): (Vec<String>, Vec<&str>) =
         (resources.into_iter().collect(), verbs.into_iter().collect());
-    let role = format!("{name}-lacked");
+    // The name tells what the role is for, and another lack gets another role.
+    let role = format!("{name}-{}-{}", verbs.join("-"), resources.join("-").replace('/', "-"));
+    let role: String = role.chars().take(200).collect();
     let create = format!(
         "kubectl create clusterrole {role} --verb {} --resource {}",
         verbs.join(","),
@@ -145,8 +147,8 @@ mod tests {
         let lost = account(&[("patch", "volumeattachments/status")], true);
         assert_eq!(
             steps(&lost).0,
-            "kubectl create clusterrole vsphere-csi-controller-lacked --verb patch --resource \
-             volumeattachments.storage.k8s.io/status"
+            "kubectl create clusterrole vsphere-csi-controller-patch-volumeattachments.storage.k8s.io-status \
+             --verb patch --resource volumeattachments.storage.k8s.io/status"
         );
         assert!(roles(&lost).contains("ClusterRole vsphere-csi-controller-role does not grant"));
         let several = account(&[("patch", "volumeattachments"), ("get", "csinodes")], true);

@@ -2,7 +2,7 @@
 
 use crate::{
     checks::prelude::*,
-    facts::{InstalledDriver, Workload},
+    facts::{InstalledDriver, Pod, Workload},
 };
 
 pub(super) const CHECK: Check = Check {
@@ -12,6 +12,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &FactsView<'_>, sink: &mut Sink) {
+    super::report_unknown_drivers(view, "whether somebody added fields to the drivers", sink);
     for driver in view.drivers() {
         for workload in driver.workloads.iter().filter(|w| !w.added_fields.is_empty()) {
             sink.raise(hit(driver, workload));
@@ -30,15 +31,16 @@ fn hit(driver: &InstalledDriver, workload: &Workload) -> Hit {
         .with("fields", fields.join(", "))
         .with("step", step(driver, workload, &fields))
         .driver(&driver.name);
-    // While every pod runs, the fields are a choice of somebody.
-    if runs(workload) { hit.severity(Severity::Info) } else { hit }
+    // While pods start, the fields are a choice of somebody.
+    if is_stuck(workload) { hit } else { hit.severity(Severity::Info) }
 }
 
-/// A node selector that no node has leaves a DaemonSet without pods.
-fn runs(workload: &Workload) -> bool {
-    workload.desired > 0
-        && workload.ready >= workload.desired
-        && workload.pods.iter().all(|pod| pod.ready)
+/// Whether a pod does not start. A node selector that no node has leaves a DaemonSet without pods.
+fn is_stuck(workload: &Workload) -> bool {
+    let waits = |pod: &Pod| {
+        pod.unschedulable.is_some() || pod.containers.iter().any(|c| c.waiting.is_some())
+    };
+    workload.desired == 0 || workload.pods.iter().any(|pod| !pod.ready && waits(pod))
 }
 
 /// The command that removes the fields. A JSON patch can name only fields outside of lists.
@@ -78,6 +80,8 @@ mod tests {
         add(&mut facts, "nodeSelector");
         assert_eq!(severity(&facts), Some(Severity::Info));
         facts.storage_driver().workloads[0].pods[0].ready = false;
+        assert_eq!(severity(&facts), Some(Severity::Info), "it may still start");
+        facts.storage_driver().workloads[0].pods[0].unschedulable = Some("no node".into());
         assert_eq!(severity(&facts), Some(Severity::Warning));
     }
 
