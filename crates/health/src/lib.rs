@@ -9,6 +9,7 @@
 //!
 //!   index, view, topology   look-up tables over the facts
 //!   privileges              the privileges that the vCenter account needs
+//!   outcome                 the outcome of each check
 //!   messages                messages of the drivers and their meaning
 //!   document                the pages under docs/findings
 //!   sample                  facts of healthy clusters, for tests, benchmarks and demos
@@ -26,6 +27,7 @@ mod examination;
 pub mod facts;
 mod index;
 pub mod messages;
+mod outcome;
 pub mod privileges;
 pub mod repair;
 mod report;
@@ -41,5 +43,6 @@ pub use causes::{CAUSES, Cause};
 pub use check::{Anchor, Check, CheckScope, Hit, Part, Sink};
 pub use examination::{Examination, Touched};
 pub use index::{Index, VmRef};
+pub use outcome::{Verdict, outcomes};
 pub use report::{ListedObject, MAX_BYTES, MAX_FINDINGS, ObjectPage, Report, date};
 pub use view::{FactsView, FoundVm, NodeVm};

@@ -337,6 +337,7 @@ fn workload(kind: &str, name: &str, pods: u32, containers: &[(&str, &str)]) -> W
         changing: false,
         refused: None,
         pods: vec![pod],
+        added_fields: BTreeSet::new(),
     }
 }
 
@@ -354,6 +355,7 @@ fn cloud_driver() -> InstalledDriver {
         features: BTreeMap::new().into(),
         pod_security: Known::Known(None),
         registered: true.into(),
+        accounts: Vec::new().into(),
         ..InstalledDriver::default()
     }
 }
@@ -390,6 +392,7 @@ fn storage_driver(platform: Platform, nodes: u32) -> InstalledDriver {
         pod_security: Some("privileged".into()).into(),
         kubelet_path: Some(platform.kubelet_path().into()),
         registered: true.into(),
+        accounts: Vec::new().into(),
     }
 }
 

@@ -4,6 +4,7 @@
 mod field_ownership;
 pub(crate) mod nodes;
 mod restart;
+mod reverted;
 mod shared;
 pub(crate) mod terminating;
 
@@ -21,7 +22,7 @@ use kube::{
 };
 use plan::{
     DriverPlan, Finalizer, Next, ObjectId, Plan, apply_set,
-    facts::{Facts, RefusalCause},
+    facts::{AppliedObject, Facts, RefusalCause},
     is_kept, names,
     record::{Record, record_name},
 };
@@ -29,6 +30,7 @@ use serde_json::json;
 use snafu::{ResultExt, Snafu};
 use tokio::time::Instant;
 
+pub use self::reverted::{FieldChange, Reverted};
 use crate::{
     applied::Applied,
     cluster::is_labelled,
@@ -174,8 +176,8 @@ pub struct ActOutcome {
     pub due: Option<Instant>,
     /// Errors by driver. An error of one driver does not stop the other.
     pub failed: BTreeMap<Driver, Error>,
-    /// Objects that another manager had changed, and that manager.
-    pub restored: Vec<(ObjectId, String)>,
+    /// Objects that somebody had changed or deleted.
+    pub restored: Vec<Reverted>,
 }
 
 /// Executes the next step of each driver.
@@ -212,7 +214,7 @@ pub async fn act(
 struct Stepped {
     something: bool,
     due: Option<Instant>,
-    restored: Vec<(ObjectId, String)>,
+    restored: Vec<Reverted>,
 }
 
 async fn step(
@@ -250,9 +252,8 @@ async fn step(
             for object in objects {
                 let id = ObjectId::from_object(object);
                 if applied.may_apply(&id, object) {
-                    let known = facts.objects.contains_key(&id);
-                    let reverted = apply(client, object, known, applied).await?;
-                    stepped.restored.extend(reverted.map(|manager| (id, manager)));
+                    let seen = facts.objects.get(&id);
+                    stepped.restored.extend(apply(client, object, seen, applied).await?);
                     stepped.something = true;
                 }
             }
@@ -271,6 +272,7 @@ async fn step(
                 if let Some(seen) = facts.objects.get(object).filter(|_| gone) {
                     applied.note_gone(object, &seen.mark);
                 }
+                applied.forget(object);
             }
         }
     }
@@ -322,13 +324,13 @@ pub fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Erro
     })
 }
 
-/// Returns the manager whose change it reverts.
+/// Applies an object. Returns the change of others that this reverted. `seen`: the object as a watch shows it.
 async fn apply(
     client: &Client,
     object: &Object,
-    known: bool,
+    seen: Option<&AppliedObject>,
     applied: &Applied,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<Reverted>, Error> {
     let id = ObjectId::from_object(object);
     let api = api_of(client, &id)?;
     let left_out = |id: ObjectId| {
@@ -336,7 +338,7 @@ async fn apply(
         applied.note(id, object, None, &ObjectMeta::default());
         Ok(None)
     };
-    if !known {
+    if seen.is_none() {
         let standing = match shared::standing(&api, object).await {
             // The API server answers with a plain text if it has no such kind.
             Err(kube::Error::Api(status)) if status.code == 404 && is_unwatched(&id) => {
@@ -355,9 +357,9 @@ async fn apply(
         let adopted = field_ownership::adopt_fields(&api, &id.name).await;
         adopted.context(ApplySnafu { object: id.clone() })?;
     }
-    // If VDO applies an object again, somebody changed it. The managed fields show who.
-    let before =
-        if applied.knows(&id) { api.get_metadata_opt(&id.name).await.ok().flatten() } else { None };
+    // If VDO applies the same state again, somebody may have changed the object, perhaps while no operator ran.
+    let again = applied.left_as(&id, object) || seen.is_some_and(|seen| seen.has_digest_of(object));
+    let before = if again { api.get_opt(&id.name).await.ok() } else { None };
     // Forced: VDO owns the fields of its objects, and a manual edit is drift.
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let written = match api.patch(&id.name, &parameters, &Patch::Apply(&object.0)).await {
@@ -367,7 +369,14 @@ async fn apply(
         written => written.context(ApplySnafu { object: id.clone() })?,
     };
     tracing::debug!(object = %id, "applied");
-    Ok(applied.note(id, object, before.map(|before| before.metadata), &written.metadata))
+    let metadata = before.as_ref().and_then(Option::as_ref).map(|before| before.metadata.clone());
+    let manager = applied.note(id.clone(), object, metadata, &written.metadata);
+    Ok(before.and_then(|before| {
+        let fields =
+            before.map(|before| reverted::differences(&id.kind, &json!(before), &json!(written)));
+        let changed = fields.as_ref().is_none_or(|fields| !fields.is_empty());
+        changed.then_some(Reverted { object: id, manager, fields })
+    }))
 }
 
 /// Deletes an object that VDO manages. Returns whether it is already gone.

@@ -118,9 +118,14 @@ impl Applied {
         found
     }
 
-    /// Whether this process has applied the object before.
-    pub(crate) fn knows(&self, id: &ObjectId) -> bool {
-        self.all().contains_key(id)
+    /// Whether the last apply of this process left the object in this state.
+    pub(crate) fn left_as(&self, id: &ObjectId, object: &Object) -> bool {
+        self.all().get(id).is_some_and(|left| left.digest == digest(object))
+    }
+
+    /// Forgets an object that VDO deletes: if VDO applies it again later, nobody else has deleted it.
+    pub(crate) fn forget(&self, id: &ObjectId) {
+        self.all().remove(id);
     }
 
     /// Notes the state in which an apply left an object. `before` is its state right before the apply. Returns the

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Kubernetes API ─► cache ─► stores ─┬─ drivers, provenance   the workloads of the drivers
+//!                                      ├─ driver_permissions    the permissions of the drivers' accounts
 //!                                      ├─ nodes, pods, volumes, workloads, events
 //!                                      ├─ site                  webhooks, network, OpenShift, snapshots
 //!                                      └─ crash_logs            the last lines of containers that crashed
@@ -12,6 +13,7 @@
 pub(crate) mod access;
 pub(crate) mod cache;
 pub(crate) mod crash_logs;
+pub(crate) mod driver_permissions;
 pub(crate) mod driver_secrets;
 mod drivers;
 pub(crate) mod events;

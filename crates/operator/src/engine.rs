@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
@@ -435,18 +436,10 @@ impl Engine {
             self.remediator.remediate(client, &self.recorder, &facts, vcenters, mandate);
         }
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
-        for (object, manager) in &done.restored {
-            tracing::info!(%object, manager, "restored an object that another manager had changed");
-            let event = Event {
-                type_: EventType::Normal,
-                reason: "Restored".into(),
-                note: Some(format!(
-                    "VDO reverted a change of {manager} to {object}: it keeps the object as in its release"
-                )),
-                action: object.to_string().chars().take(128).collect(),
-                secondary: None,
-            };
+        for reverted in &done.restored {
+            tracing::info!(object = %reverted.object, "{reverted}");
             // The object is restored even if the event cannot be published.
+            let event = restored(reverted);
             let _ = self.recorder.publish(&event, &facts.config.object_ref(&())).await;
         }
         self.refused.clear();
@@ -479,6 +472,22 @@ impl Engine {
         let due = done.due.map(|due| due.saturating_duration_since(Instant::now()));
         let unhurried = due.map_or(unhurried, |due| unhurried.min(due));
         Ok(wake.map_or(unhurried, |wait| unhurried.min(wait + SETTLE)))
+    }
+}
+
+/// The event about an object that VDO restored.
+fn restored(reverted: &act::Reverted) -> Event {
+    let text = reverted.to_string();
+    // Kubernetes merges events with the same action, and shows the text of the first one.
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let object: String = reverted.object.to_string().chars().take(100).collect();
+    Event {
+        type_: EventType::Normal,
+        reason: "Restored".into(),
+        note: Some(report::shortened(text)),
+        action: format!("{object} {:x}", hasher.finish()),
+        secondary: None,
     }
 }
 

@@ -20,8 +20,8 @@ use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::Deserializ
 use plan::{
     ObjectId,
     facts::{
-        ApplyFailure, ClusterId, DriverWorkload, Facts, Health, InUse, NodePlacement, Predecessor,
-        PullSecret, Rival, TargetCluster, VcenterConnection,
+        AppliedObject, ApplyFailure, ClusterId, DriverWorkload, Facts, Health, InUse,
+        NodePlacement, Predecessor, PullSecret, Rival, TargetCluster, VcenterConnection,
     },
     names,
     record::{Record, Records, record_name},
@@ -88,7 +88,7 @@ pub async fn observe(
         uid: around.uid.clone(),
         nodes: placements(stores, vcenters),
     };
-    let drivers::FoundWorkloads { workloads, mut lookalikes } = drivers::find(stores);
+    let drivers::FoundWorkloads { mut workloads, mut lookalikes } = drivers::find(stores);
     let (go_vdo, disguised) = stores.go_vdo(&around.namespace, around.pod.as_deref());
     lookalikes.extend(disguised);
     lookalikes.sort();
@@ -101,6 +101,7 @@ pub async fn observe(
     let identified = identified(stores, vcenters, &config, &records, cluster_id).await;
     let own = observed.vcenters.iter();
     let objects = stores.objects(applied);
+    forget_passing_fields(&mut workloads, &objects);
     let adopted = identity::adopted_cpi_secret(client, &records.cpi, &workloads).await;
     let (driver_secrets, unusable_secrets) =
         driver_secrets::read_all(client, &stores.driver_secrets, &objects, &records, adopted).await;
@@ -279,6 +280,19 @@ pub struct Observed {
     pub new: Option<FollowedConfig>,
     /// The other VDOConfigs in the operator's namespace.
     pub rivals: Vec<Rival>,
+}
+
+/// A field that somebody changed is not VDO's until VDO applies the workload again. It is no added field.
+fn forget_passing_fields(
+    workloads: &mut BTreeMap<ObjectId, DriverWorkload>,
+    objects: &BTreeMap<ObjectId, AppliedObject>,
+) {
+    for (id, workload) in workloads {
+        let seen = objects.get(id);
+        if !seen.is_some_and(|seen| seen.settled && seen.mark == workload.mark) {
+            workload.origin.added_fields.clear();
+        }
+    }
 }
 
 /// The drivers' workloads, whether VDO installed them or not.

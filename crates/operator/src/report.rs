@@ -153,7 +153,7 @@ fn findings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<
 }
 
 /// Shortens a text to the limit of the API server for events.
-fn shortened(mut text: String) -> String {
+pub(crate) fn shortened(mut text: String) -> String {
     const MOST: usize = 1000;
     if text.len() > MOST {
         text.truncate(text.floor_char_boundary(MOST));

@@ -360,6 +360,14 @@ pub struct AppliedObject {
     pub mark: String,
 }
 
+impl AppliedObject {
+    /// Whether VDO last applied this very state, as far as the digest of the object shows.
+    pub fn has_digest_of(&self, object: &catalog::manifest::Object) -> bool {
+        let digest = object.0["metadata"]["annotations"][crate::names::DIGEST].as_str();
+        digest.is_some() && self.digest.as_deref() == digest
+    }
+}
+
 /// A Deployment or DaemonSet of a driver: its origin and the progress of its rollout. The operator makes the
 /// `health::facts::Workload` of the checks from it, and adds its unhealthy pods.
 #[derive(Clone, Debug, PartialEq, Eq)]

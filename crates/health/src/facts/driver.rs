@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,48 @@ pub struct InstalledDriver {
     pub kubelet_path: Option<String>,
     /// Storage: whether the CSIDriver object exists.
     pub registered: Known<bool>,
+    /// The service accounts of a driver that VDO does not apply, compared with its release. Empty if VDO
+    /// applies the driver, and restores its permissions, or if the release is unknown.
+    pub accounts: Known<Vec<DriverAccount>>,
+}
+
+/// A service account of a driver.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DriverAccount {
+    /// The workload whose pods use it: `Deployment vsphere-csi-controller`.
+    pub workload: String,
+    pub namespace: String,
+    pub name: String,
+    /// The cluster-wide permissions that the release grants and the account lacks.
+    pub lacks: Vec<Permission>,
+    /// The ClusterRoles that are bound to it, and whether each exists.
+    pub roles: BTreeMap<String, bool>,
+    /// The ClusterRole that the release binds to it.
+    pub release_role: String,
+    pub release_role_exists: bool,
+}
+
+/// A permission in Kubernetes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Permission {
+    pub verb: String,
+    /// Empty for the core group.
+    pub group: String,
+    /// With its subresource: `nodes/status`.
+    pub resource: String,
+}
+
+impl Permission {
+    /// The resource as kubectl writes it: `volumeattachments.storage.k8s.io/status`.
+    pub fn qualified_resource(&self) -> String {
+        let dot = if self.group.is_empty() { "" } else { "." };
+        match self.resource.split_once('/') {
+            Some((resource, part)) => format!("{resource}{dot}{}/{part}", self.group),
+            None => format!("{}{dot}{}", self.resource, self.group),
+        }
+    }
 }
 
 impl InstalledDriver {
@@ -70,6 +112,8 @@ pub struct Workload {
     pub refused: Option<String>,
     /// Healthy pods may be omitted: `ready` counts them.
     pub pods: Vec<Pod>,
+    /// Fields of its pods that another manager added, although VDO applies the workload: the manager and the path.
+    pub added_fields: BTreeSet<(String, String)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

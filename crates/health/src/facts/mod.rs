@@ -30,7 +30,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use cluster::{AccessReview, Certificate, Cluster, Lease, NetworkPlugin, OpenShift, Webhook};
-pub use driver::{Container, Drivers, Event, InstalledDriver, Pod, Waiting, Workload};
+pub use driver::{
+    Container, DriverAccount, Drivers, Event, InstalledDriver, Permission, Pod, Waiting, Workload,
+};
 pub use inventory::{
     Datacenter, Datastore, Host, HostGroup, Inventory, Nic, Power, ScsiController, StoragePolicy,
     Tag, Tags, Tools, Vm,

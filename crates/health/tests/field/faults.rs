@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use health::facts::{
     AccessReview, Acknowledged, Attachment, CatalogState, CatalogTrouble, CatalogTroubleKind,
-    Claim, Conflict, CredentialState, Datastore, EntityKind, Facts, HostGroup, Known, Login, Node,
-    Platform, Power, Reach, Tag, Tools, Version, Waiting,
+    Claim, Conflict, CredentialState, Datastore, DriverAccount, EntityKind, Facts, HostGroup,
+    Known, Login, Node, Permission, Platform, Power, Reach, Tag, Tools, Version, Waiting,
 };
 
 use crate::{healthy, shortcuts::Shortcuts};
@@ -219,6 +219,29 @@ pub(crate) const FAULTS: &[Fault] = &[
         nodes.ready = nodes.ready.saturating_sub(2);
     }),
     ("VDO-1622", |f| f.storage_driver().registered = false.into()),
+    ("VDO-1623", |f| {
+        let lost = Permission {
+            verb: "patch".into(),
+            group: "storage.k8s.io".into(),
+            resource: "volumeattachments".into(),
+        };
+        let role = "vsphere-csi-controller-role".to_owned();
+        f.storage_driver().accounts = vec![DriverAccount {
+            workload: "Deployment vsphere-csi-controller".into(),
+            namespace: "vmware-system-csi".into(),
+            name: "vsphere-csi-controller".into(),
+            lacks: vec![lost],
+            roles: [(role.clone(), true)].into(),
+            release_role: role,
+            release_role_exists: true,
+        }]
+        .into();
+    }),
+    ("VDO-1624", |f| {
+        let workload = &mut f.storage_driver().workloads[0];
+        workload.added_fields.insert(("kubectl-edit".into(), "nodeSelector".into()));
+        workload.desired = 0;
+    }),
     ("VDO-1701", |f| {
         f.inventory().tags.get_mut().unwrap().categories.remove("k8s-zone");
     }),

@@ -38,7 +38,7 @@ use k8s_openapi::api::{
 use kube::ResourceExt;
 use plan::{ObjectId, names};
 
-use super::{Stores, drivers::part};
+use super::{Stores, driver_permissions::RoleRules, drivers::part};
 use crate::allowed_namespaces;
 
 /// The permissions of a ClusterRole that identify a driver or the Go VDO.
@@ -92,23 +92,63 @@ fn allows(rule: &PolicyRule, group: &str, resource: &str, verbs: &[&str]) -> boo
         && rule.verbs.iter().any(|one| one == "*" || verbs.contains(&one.as_str()))
 }
 
+/// A ClusterRole, reduced to what VDO compares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CachedRole {
+    /// Its identifying permissions, if it has any.
+    identifies: Option<Permissions>,
+    pub(crate) rules: RoleRules,
+}
+
+impl CachedRole {
+    pub(crate) fn from_role(role: &ClusterRole) -> Option<Self> {
+        let identifies = Permissions::from_role(role);
+        Some(Self { identifies, rules: RoleRules::from_role(role) })
+    }
+}
+
 /// A ClusterRoleBinding: its role, and the service accounts it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     role: String,
     accounts: Vec<Account>,
+    /// Groups that contain service accounts.
+    groups: Vec<String>,
 }
 
 impl Binding {
     /// The cached part of a binding; none if it names no service account.
     pub(crate) fn from_binding(binding: &ClusterRoleBinding) -> Option<Self> {
         let subjects = binding.subjects.iter().flatten();
-        let accounts = subjects.filter(|subject| subject.kind == "ServiceAccount");
+        let accounts = subjects.clone().filter(|subject| subject.kind == "ServiceAccount");
         let accounts: Vec<Account> = accounts
             .filter_map(|subject| Some((subject.namespace.clone()?, subject.name.clone())))
             .collect();
-        (!accounts.is_empty()).then(|| Self { role: binding.role_ref.name.clone(), accounts })
+        let groups = subjects.filter(|subject| subject.kind == "Group");
+        let groups = groups.map(|subject| subject.name.clone());
+        let groups: Vec<String> = groups.filter(|name| has_service_accounts(name)).collect();
+        let role = binding.role_ref.name.clone();
+        let names_any = !accounts.is_empty() || !groups.is_empty();
+        names_any.then_some(Self { role, accounts, groups })
     }
+
+    pub(crate) fn role(&self) -> &str {
+        &self.role
+    }
+
+    /// Whether it gives its role to a service account, by name or through a group.
+    pub(crate) fn binds(&self, namespace: &str, account: &str) -> bool {
+        let named = |(within, name): &Account| within == namespace && name == account;
+        self.accounts.iter().any(named)
+            || self.groups.iter().any(|group| {
+                let within = group.strip_prefix("system:serviceaccounts:");
+                within.is_none_or(|within| within == namespace)
+            })
+    }
+}
+
+fn has_service_accounts(group: &str) -> bool {
+    group == "system:authenticated" || group.starts_with("system:serviceaccounts")
 }
 
 /// Namespace and name of a service account.
@@ -201,7 +241,12 @@ impl Accounts {
 impl Stores {
     /// The service accounts with identifying permissions.
     pub(crate) fn accounts(&self) -> Known<Accounts> {
-        let roles = match self.roles.read(Clone::clone) {
+        let identifying = |all: &BTreeMap<String, CachedRole>| {
+            let roles =
+                all.iter().filter_map(|(name, role)| Some((name.clone(), role.identifies?)));
+            roles.collect::<BTreeMap<String, Permissions>>()
+        };
+        let roles = match self.roles.read(identifying) {
             Known::Known(roles) => roles,
             Known::Unknown { reason } => return Known::Unknown { reason },
         };

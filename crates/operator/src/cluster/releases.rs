@@ -19,17 +19,27 @@ impl Releases<'_> {
         which: catalog::Driver,
         driver: &InstalledDriver,
     ) -> (BTreeMap<String, String>, Option<String>) {
+        let Some(release) = self.release_of(which, driver) else {
+            return (BTreeMap::new(), None);
+        };
+        let implementation = release.implementation;
+        let switches = release.features.iter();
+        let switches = switches.map(|(name, on)| (name.clone(), on.to_string())).collect();
+        (switches, self.unsuitable(release, which, implementation))
+    }
+
+    /// The release of a driver, if the catalog knows it.
+    pub(crate) fn release_of(
+        &self,
+        which: catalog::Driver,
+        driver: &InstalledDriver,
+    ) -> Option<&Release> {
         let implementation =
             if driver.upstream { Implementation::Upstream } else { Implementation::Rust };
         let runs = |release: &&Release| {
             driver.version.is_some() && release.version.to_string().parse().ok() == driver.version
         };
-        let Some(release) = self.catalog.releases_of(which, implementation).find(runs) else {
-            return (BTreeMap::new(), None);
-        };
-        let switches = release.features.iter();
-        let switches = switches.map(|(name, on)| (name.clone(), on.to_string())).collect();
-        (switches, self.unsuitable(release, which, implementation))
+        self.catalog.releases_of(which, implementation).find(runs)
     }
 
     /// Compares only the Kubernetes version. Other checks compare vCenter and the hosts.

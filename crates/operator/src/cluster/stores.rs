@@ -43,7 +43,7 @@ use super::{
     events::{self, Warning},
     nodes::{self, CachedNode},
     password_expiry, pods,
-    provenance::{Binding, Permissions},
+    provenance::{Binding, CachedRole},
     site::Watched,
     volumes,
 };
@@ -59,8 +59,8 @@ pub struct Stores {
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) deployments: Store<Deployment>,
     pods: Cache<pods::CachedPod>,
-    /// The ClusterRoles that identify a driver, and the bindings of service accounts to any ClusterRole.
-    pub(crate) roles: Cache<Permissions>,
+    /// All ClusterRoles, with their rules about resources of the drivers, and the bindings of service accounts.
+    pub(crate) roles: Cache<CachedRole>,
     pub(crate) bindings: Cache<Binding>,
     pub(crate) attachments: Cache<volumes::VolumeOnNode>,
     namespace: String,
@@ -193,7 +193,7 @@ impl Stores {
             roles: watch.required(
                 Api::all(api(client)),
                 &every,
-                Permissions::from_role,
+                CachedRole::from_role,
                 PartialEq::ne,
             ),
             bindings: watch.required(

@@ -6,7 +6,9 @@ use std::{
 };
 
 use catalog::{Driver as Which, Implementation};
-use health::facts::{Container, Event, InstalledDriver, Known, Pod, Version, Waiting, Workload};
+use health::facts::{
+    Container, DriverAccount, Event, InstalledDriver, Known, Pod, Version, Waiting, Workload,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod as KubePod};
 use kube::ResourceExt;
@@ -18,6 +20,7 @@ use plan::{
 
 use super::{
     crash_logs::ReadLogs,
+    driver_permissions::{AccountOfWorkload, ClusterPermissions},
     drivers::belongs_to,
     events::Warning,
     pods,
@@ -80,7 +83,13 @@ pub(crate) struct DriverContext<'a, P: Borrow<KubePod>> {
     pub(crate) releases: &'a Releases<'a>,
     /// The crash logs of containers.
     pub(crate) crash_logs: &'a ReadLogs,
+    /// Looks at the ClusterRoles and their bindings, if VDO can read them.
+    pub(crate) permissions: &'a PermissionsReader<'a>,
 }
+
+/// Compares accounts with the ClusterRoles and their bindings.
+pub(crate) type Comparison<'c> = dyn Fn(&ClusterPermissions<'_>) -> Vec<DriverAccount> + 'c;
+pub(crate) type PermissionsReader<'a> = dyn Fn(&Comparison<'_>) -> Known<Vec<DriverAccount>> + 'a;
 
 /// One driver from its parts; none if there are none. Of two installations, the one that VDO manages wins,
 /// otherwise the first.
@@ -127,10 +136,39 @@ pub(crate) fn driver<P: Borrow<KubePod>>(
         } else {
             true.into()
         },
+        accounts: Vec::new().into(),
         namespace,
     };
     (driver.release_features, driver.unsuitable) = context.releases.facts_for(which, &driver);
+    driver.accounts = accounts(which, &driver, &together, context);
     Some(driver)
+}
+
+/// The service accounts of the workloads that VDO does not apply. VDO restores the permissions of the others.
+fn accounts<P: Borrow<KubePod>>(
+    which: Which,
+    driver: &InstalledDriver,
+    parts: &[&&DriverPart<'_>],
+    context: &DriverContext<'_, P>,
+) -> Known<Vec<DriverAccount>> {
+    let theirs: Vec<_> = parts.iter().filter(|part| !part.workload.labelled).collect();
+    let release = context.releases.release_of(which, driver).zip(context.releases.kubernetes);
+    let Some((release, kubernetes)) = release.filter(|_| !theirs.is_empty()) else {
+        return Vec::new().into();
+    };
+    (context.permissions)(&|permissions| {
+        let found = theirs.iter().filter_map(|part| {
+            let of = AccountOfWorkload {
+                role: part.workload.role,
+                workload: format!("{} {}", part.id.kind, part.id.name),
+                namespace: &part.id.namespace,
+                account: &part.workload.origin.account,
+                snapshots: part.images().any(|(_, image)| image.contains("csi-snapshotter")),
+            };
+            permissions.judge(release, kubernetes, &of)
+        });
+        found.collect()
+    })
 }
 
 /// The CRDs that the storage driver needs, and whether each exists.
@@ -292,6 +330,7 @@ fn workload<P: Borrow<KubePod>>(
         ready: u32::try_from(workload.ready).unwrap_or_default(),
         changing: changing || !part.is_current() || starting,
         refused: refused.map(|warning| warning.event.message.clone()),
+        added_fields: workload.origin.added_fields.clone(),
         pods,
     }
 }

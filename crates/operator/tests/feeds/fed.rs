@@ -37,6 +37,8 @@ const ELSEWHERE: &[(&str, Reason)] = &[
     ("VDO-1506", Untested("the simulator ignores storage policies")),
     ("VDO-1510", Untested("the simulator has no datastore clusters")),
     ("VDO-1525", Untested("it needs 9000 volumes")),
+    ("VDO-1623", CausedIn("diagnosis_campaign/by_hand.rs")),
+    ("VDO-1624", CausedIn("diagnosis_campaign/by_hand.rs")),
     ("VDO-1707", Untested("the schema requires a region with a zone; older objects can lack it")),
     ("VDO-1708", Untested("the simulator has no host groups")),
     ("VDO-1801", Untested("VDO delays it for a minute after a start; unit tests cover it")),

@@ -139,9 +139,15 @@ fn read(root: &Path, path: &Path) -> Page {
 impl Page {
     /// Whether `make generate` or a bench writes it.
     pub(crate) fn is_generated(&self) -> bool {
-        ["docs/findings/", "docs/reference/", "docs/health-benchmark.md", "docs/storage-tests.md"]
-            .iter()
-            .any(|start| self.path.starts_with(start))
+        [
+            "docs/findings/",
+            "docs/reference/",
+            "docs/health-benchmark.md",
+            "docs/storage-tests.md",
+            "docs/diagnosis-score.md",
+        ]
+        .iter()
+        .any(|start| self.path.starts_with(start))
     }
 
     pub(crate) fn blocks(&self) -> Vec<Block> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::{Finding, Severity, finding::CATALOGUE};
 use clap::Args;
 use health::{
-    Examination,
+    Examination, Verdict,
     facts::{Facts, Known},
     topology,
 };
@@ -44,6 +44,9 @@ pub(crate) struct Doctor {
     /// List all objects of every finding.
     #[arg(long)]
     each: bool,
+    /// List every check, and whether it passed, failed or cannot tell.
+    #[arg(long, conflicts_with = "only")]
+    checks: bool,
     #[command(flatten)]
     vcenter: VcenterFlags,
     /// Check only the vCenter, not the cluster.
@@ -64,9 +67,15 @@ impl Doctor {
         let mut found = examination.report().all();
         found.retain(|finding| self.is_wanted(finding));
         if let Some(form) = self.output {
-            let output = json!({"findings": found, "datastores": datastores(&examination)});
+            let mut output = json!({"findings": found, "datastores": datastores(&examination)});
+            if self.checks {
+                output["checks"] = listed(&examination);
+            }
             screen.print(&super::formatted(form, &output)?)?;
         } else {
+            if self.checks {
+                screen.print(&checked(&examination, screen.width))?;
+            }
             screen.print(&self.shown(&found, screen.width))?;
             if self.only.is_empty() {
                 screen.print(&shared(&examination, screen.width))?;
@@ -116,6 +125,57 @@ impl Doctor {
         }
         text
     }
+}
+
+/// The checks by theme, each with its outcome.
+fn checked(examination: &Examination, width: usize) -> String {
+    let mut text = String::new();
+    let mut theme = "";
+    for (check, verdict) in health::outcomes(examination) {
+        let (of, _) = check.name.split_once('/').unwrap_or((check.name, ""));
+        if of != theme {
+            theme = of;
+            text.extend([if text.is_empty() { "" } else { "\n" }, heading(of), "\n"]);
+        }
+        let topic = check.topic();
+        let (mark, line) = match verdict {
+            Verdict::Passed => (paint(GOOD, "✓"), topic),
+            Verdict::Failed(codes) => {
+                let codes: Vec<&str> = codes.into_iter().collect();
+                (paint(BAD, "✗"), format!("{topic}: {}", codes.join(", ")))
+            }
+            Verdict::CannotTell(reason) => (paint(CARE, "?"), format!("{topic}: {reason}")),
+        };
+        text.push_str(&wrap(&format!("  {mark} "), &line, width));
+    }
+    text.push('\n');
+    text
+}
+
+fn heading(theme: &str) -> &str {
+    match theme {
+        "nodes" => "Nodes",
+        "vcenter" => "vCenters",
+        "privileges" => "Privileges",
+        "storage" => "Storage",
+        "drivers" => "Drivers",
+        "zones" => "Zones",
+        "operator" => "VDO",
+        other => other,
+    }
+}
+
+fn listed(examination: &Examination) -> Value {
+    let all = health::outcomes(examination).into_iter().map(|(check, verdict)| match verdict {
+        Verdict::Passed => json!({"check": check.name, "outcome": "Passed"}),
+        Verdict::Failed(codes) => {
+            json!({"check": check.name, "outcome": "Failed", "findings": codes})
+        }
+        Verdict::CannotTell(reason) => {
+            json!({"check": check.name, "outcome": "CannotTell", "reason": reason})
+        }
+    });
+    all.collect()
 }
 
 fn codes(found: &[Finding]) -> BTreeSet<&str> {

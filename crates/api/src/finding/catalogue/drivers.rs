@@ -200,4 +200,18 @@ catalogue! {
         why: "Without it, Kubernetes does not attach volumes before it mounts them. On OpenShift, a ClusterCSIDriver with managementState Removed deletes it repeatedly.",
         remedy: ["Let VDO install the driver, or apply the CSIDriver object of its release"],
     }
+    ACCOUNT_LACKS_PERMISSIONS = "VDO-1623" {
+        title: "A driver's service account lacks permissions",
+        severity: Error,
+        seen: "{account}, the account of {workload}, lacks {permissions}: {roles}",
+        why: "The API server rejects these requests of the driver: forbidden. Volumes are not created or attached, or nodes are not initialised, although every pod is ready.",
+        remedy: ["{create}", "{bind}", "kubectl auth can-i {verb} {resource} --all-namespaces --as {user}   must answer yes"],
+    }
+    FIELDS_ADDED = "VDO-1624" {
+        title: "Somebody added fields to a driver's workload",
+        severity: Warning,
+        seen: "{workload}: {manager} added {fields}",
+        why: "VDO reverts changes of the fields that it sets, and leaves other fields as they are. An added field can keep the driver's pods from running: a node selector, a proxy, a volume.",
+        remedy: ["{step}", "To keep such a setting, set it in spec.overrides of the VDOConfig"],
+    }
 }

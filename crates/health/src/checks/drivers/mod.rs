@@ -1,5 +1,7 @@
 //! The running drivers.
 
+mod accounts;
+mod added_fields;
 mod configuration;
 mod controller_pending;
 mod crash_logs;
@@ -41,6 +43,8 @@ pub(super) const CHECKS: &[&Check] = &[
     &configuration::CHECK,
     &release::CHECK,
     &rollout::CHECK,
+    &accounts::CHECK,
+    &added_fields::CHECK,
 ];
 
 fn hit(definition: &'static Definition, driver: &InstalledDriver, pod: &Pod) -> Hit {

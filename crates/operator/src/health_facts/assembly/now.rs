@@ -24,7 +24,9 @@ use super::{
 use crate::{
     audit::{Audit, inventory},
     cluster::{
-        Stores, crash_logs, nodes,
+        Stores, crash_logs,
+        driver_permissions::ClusterPermissions,
+        nodes,
         releases::Releases,
         site::{self, Place, Plugin, RelatedObjects},
         volumes::{self, Attachments, Claimed},
@@ -262,6 +264,13 @@ pub(super) fn drivers(sources: &Sources<'_>, stores: &Stores, site: &RelatedObje
         site,
         releases: &Releases { catalog: &settings.catalog, kubernetes },
         crash_logs: &read_logs,
+        permissions: &|compare| {
+            stores.roles.read(Clone::clone).and_then(|roles| {
+                stores
+                    .bindings
+                    .read(|bindings| compare(&ClusterPermissions { roles: &roles, bindings }))
+            })
+        },
     };
     Drivers {
         cloud: Known::Known(workloads::driver(Which::Cpi, &parts, &context)),
