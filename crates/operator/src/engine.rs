@@ -40,7 +40,7 @@ use crate::{
     observe::{self, Surroundings, Timeouts},
     probes::{self, LeaderProbes},
     remediation::Remediator,
-    report::{self, Followed, Olm, OperatorMetrics},
+    report::{self, Followed, Olm, OperatorMetrics, Statuses},
     unreadable::Unreadable,
     vcenters::Vcenters,
 };
@@ -144,6 +144,7 @@ pub struct Engine {
     remediator: Remediator,
     /// The list of findings next to the status, as it was last written.
     listed: Option<Paged>,
+    statuses: Statuses,
     applied: Applied,
     recorder: Recorder,
     olm: Olm,
@@ -205,6 +206,7 @@ impl Engine {
             health_facts: Live::default(),
             remediator: Remediator::default(),
             listed: None,
+            statuses: Statuses::default(),
             background: client.clone(),
             client,
             around,
@@ -361,16 +363,17 @@ impl Engine {
         if let Some(new) = &observed.new {
             followed::record(client, &around.namespace, new).await.context(RecordSnafu)?;
         }
-        report::vcenters(client, &observed.vcenters).await.context(ReportSnafu)?;
+        let statuses = &mut self.statuses;
+        report::vcenters(client, &observed.vcenters, statuses).await.context(ReportSnafu)?;
         let config = observed.facts.as_ref().map(|facts| facts.config.name_any());
         // While a VDOConfig cannot be parsed, VDO asks nobody to confirm another one.
         if observed.unreadable.is_none() {
             let reported = report::rivals(client, &observed.rivals, config.as_deref()).await;
             reported.context(ReportSnafu)?;
         }
-        report::catalog(client, catalogs, observed.compatibility.as_ref())
-            .await
-            .context(ReportSnafu)?;
+        let reported =
+            report::catalog(client, catalogs, observed.compatibility.as_ref(), statuses).await;
+        reported.context(ReportSnafu)?;
         let unhurried = match () {
             () if observed.unsure => UNSURE,
             () if around.version.is_in_doubt() => age,
@@ -396,6 +399,7 @@ impl Engine {
             }
             return Ok(unhurried);
         };
+        statuses.complete(&mut facts);
         let version = stores.map_version(names::REPAIRS, &around.namespace);
         let repaired = self.remediator.set(client, &around.namespace, version).await;
         let repaired = repaired.context(ObserveSnafu)?;
@@ -407,7 +411,8 @@ impl Engine {
         (self.followed, self.met) = (Some(Followed::from_facts(&facts)), true);
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
-        report::report(client, &self.recorder, &self.metrics, &facts, &plan, &mut self.listed)
+        let (recorder, metrics) = (&self.recorder, &self.metrics);
+        report::report(client, recorder, metrics, &facts, &plan, &mut self.listed, statuses)
             .await
             .context(ReportSnafu)?;
         self.olm.report(client, &around.namespace, &plan::status(&facts, &plan)).await;
