@@ -64,7 +64,7 @@ impl Doctor {
         let mut found = examination.report().all();
         found.retain(|finding| self.is_wanted(finding));
         if let Some(form) = self.output {
-            let output = json!({"findings": found, "datastores": datastores(&examination)});
+            let output = report_of(&found, &examination);
             screen.print(&super::formatted(form, &output)?)?;
         } else {
             screen.print(&self.shown(&found, screen.width))?;
@@ -116,6 +116,15 @@ impl Doctor {
         }
         text
     }
+}
+
+/// Everything that the doctor finds, for programs.
+pub(crate) fn report(examination: &Examination) -> Value {
+    report_of(&examination.report().all(), examination)
+}
+
+fn report_of(found: &[Finding], examination: &Examination) -> Value {
+    json!({"findings": found, "datastores": datastores(examination)})
 }
 
 fn codes(found: &[Finding]) -> BTreeSet<&str> {
