@@ -8,6 +8,7 @@
 //!   of callers   file          causes which
 //!
 //!   index, view, topology   look-up tables over the facts
+//!   storage_class           where the volumes of a new StorageClass go
 //!   privileges              the privileges that the vCenter account needs
 //!   messages                messages of the drivers and their meaning
 //!   document                the pages under docs/findings
@@ -32,6 +33,7 @@ mod report;
 pub mod sample;
 #[cfg(test)]
 mod shortcuts;
+pub mod storage_class;
 #[cfg(test)]
 mod testing;
 pub mod topology;

@@ -13,12 +13,14 @@ mod environment;
 mod gate;
 mod halfway;
 mod images;
+mod maintenance;
 mod moving;
 mod releases;
 mod removal;
 mod rollout;
 mod screens;
 mod stage;
+mod storage_class;
 mod tenant;
 #[allow(dead_code, reason = "the tests of the sandbox use it too")]
 mod terminal;
