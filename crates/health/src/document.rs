@@ -54,7 +54,13 @@ pub fn page(definition: &Definition) -> String {
         format!("## Why it matters\n\n{}\n", template(definition.why)),
         format!("## What to do\n\n{}", steps(definition)),
     ];
-    if definition.fixable {
+    if is_fixed_on_request(definition) {
+        parts.push(format!(
+            "`vdoctl fix {}` does this, one node at a time: see [VM \
+             requirements](../howto/vms.md#on-a-running-node). VDO never does it by itself.\n",
+            definition.code
+        ));
+    } else if definition.fixable {
         parts.push(
             "`spec.remediation` of the VDOConfig decides whether VDO repairs this automatically, proposes the\n\
              repair, or leaves it to you.\n"
@@ -66,6 +72,12 @@ pub fn page(definition: &Definition) -> String {
     parts.extend(related(definition));
     parts.push("[All findings](README.md)\n".to_owned());
     parts.join("\n")
+}
+
+/// Whether only `vdoctl fix` makes the repair, because the VM must be off for it.
+pub fn is_fixed_on_request(definition: &Definition) -> bool {
+    let needed = privileges::of_repair(definition.code);
+    definition.fixable && privileges::POWER_CYCLE.iter().all(|power| needed.contains(power))
 }
 
 /// The background of a finding, in Markdown, if it has any.

@@ -8,6 +8,7 @@
 //!   of callers   file          causes which
 //!
 //!   index, view, topology   look-up tables over the facts
+//!   storage_class           where the volumes of a new StorageClass go
 //!   privileges              the privileges that the vCenter account needs
 //!   outcome                 the outcome of each check
 //!   messages                messages of the drivers and their meaning
@@ -34,6 +35,7 @@ mod report;
 pub mod sample;
 #[cfg(test)]
 mod shortcuts;
+pub mod storage_class;
 #[cfg(test)]
 mod testing;
 pub mod topology;

@@ -22,6 +22,8 @@ pub enum Needs {
     FileVolumes,
     /// VDO, to set `disk.EnableUUID`.
     DiskUuidRepair,
+    /// `vdoctl fix`, for changes of VMs that must be off.
+    VmMaintenance,
 }
 
 impl Needs {
@@ -35,6 +37,7 @@ impl Needs {
             Self::DiskUuidRepair => {
                 "VDO, with remediation.diskUuid: Fix or for vdoctl fix VDO-1203"
             }
+            Self::VmMaintenance => "vdoctl fix VDO-1204, VDO-1206, VDO-1229 and VDO-1231",
         }
     }
 
@@ -46,6 +49,8 @@ impl Needs {
             Self::Storage => storage.is_some(),
             Self::FileVolumes => storage.is_some_and(|s| s.file_volumes),
             Self::DiskUuidRepair => wanted.sets_disk_uuid,
+            // Only on request of an admin, who can use another account.
+            Self::VmMaintenance => false,
         }
     }
 }
@@ -73,6 +78,39 @@ const fn read(needs: Needs, on: EntityKind, purpose: &'static str) -> Requiremen
 /// privilege.
 pub const DISK_UUID: &[&str] =
     &["VirtualMachine.Config.AdvancedConfig", "VirtualMachine.Config.Settings"];
+
+/// To power a VM off and on.
+pub const POWER_CYCLE: &[&str] =
+    &["VirtualMachine.Interact.PowerOff", "VirtualMachine.Interact.PowerOn"];
+
+/// To power a VM off and on, and to change it meanwhile.
+const VM_MAINTENANCE: &[&str] = &[
+    "VirtualMachine.Config.AddRemoveDevice",
+    "VirtualMachine.Config.ChangeTracking",
+    "VirtualMachine.Config.UpgradeVirtualHardware",
+    "VirtualMachine.Interact.PowerOff",
+    "VirtualMachine.Interact.PowerOn",
+];
+
+/// The privileges on a VM that the repair of a finding needs; none if no repair of it changes a VM.
+pub fn of_repair(code: &str) -> Vec<&'static str> {
+    let powered = |more: &[&'static str]| [more, POWER_CYCLE].concat();
+    match code {
+        c if c == codes::DISK_UUID_OFF.code => DISK_UUID.to_vec(),
+        c if c == codes::DISK_UUID_WAITS.code => powered(&[]),
+        c if c == codes::HARDWARE_TOO_OLD.code => {
+            powered(&["VirtualMachine.Config.UpgradeVirtualHardware"])
+        }
+        c if c == codes::SCSI_KIND.code => powered(&["VirtualMachine.Config.AddRemoveDevice"]),
+        c if c == codes::CBT_MIXED.code => powered(&["VirtualMachine.Config.ChangeTracking"]),
+        _ => Vec::new(),
+    }
+}
+
+/// Every privilege on a VM that a repair needs.
+pub fn of_repairs() -> impl Iterator<Item = &'static str> {
+    DISK_UUID.iter().chain(VM_MAINTENANCE).copied()
+}
 
 pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
@@ -108,6 +146,14 @@ pub const REQUIREMENTS: &[Requirement] = &[
         privileges: DISK_UUID,
         role: "CNS-VM",
         purpose: "setting disk.EnableUUID",
+        finding: codes::PRIVILEGE_VM,
+    },
+    Requirement {
+        needs: Needs::VmMaintenance,
+        on: EntityKind::Vm,
+        privileges: VM_MAINTENANCE,
+        role: "VDO-VM-MAINTENANCE",
+        purpose: "changing a VM that is off",
         finding: codes::PRIVILEGE_VM,
     },
     Requirement {

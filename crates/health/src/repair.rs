@@ -34,6 +34,14 @@ pub enum Repair {
         vm: String,
         node: String,
     },
+    /// Power a VM off and on.
+    PowerCycle { vcenter: String, vm: String, node: String },
+    /// Upgrade the hardware of a VM.
+    UpgradeHardware { vcenter: String, vm: String, node: String, version: u32 },
+    /// Replace the SCSI controllers without disks that volumes cannot use.
+    ReplaceControllers { vcenter: String, vm: String, node: String },
+    /// Turn changed block tracking of a VM on or off.
+    SetBlockTracking { vcenter: String, vm: String, node: String, on: bool },
     /// Taint a node so that the cloud provider initialises it.
     TaintNode { node: String },
     /// Remove the vSphere driver's entry from a CSINode and restart the driver's pod on that node, which
@@ -88,9 +96,13 @@ pub struct Moved {
 }
 
 impl Repair {
-    /// The rule of `spec.remediation` for this repair.
-    pub fn kind(&self) -> Kind {
-        match self {
+    /// The rule of `spec.remediation` for this repair. `None` if the operator never makes it.
+    pub fn kind(&self) -> Option<Kind> {
+        Some(match self {
+            Self::PowerCycle { .. }
+            | Self::UpgradeHardware { .. }
+            | Self::ReplaceControllers { .. }
+            | Self::SetBlockTracking { .. } => return None,
             Self::SetDiskUuid { .. } => Kind::DiskUuid,
             Self::TaintNode { .. } => Kind::NodeTaints,
             Self::RemoveCsiEntry { .. } => Kind::CsiNodes,
@@ -98,13 +110,28 @@ impl Repair {
             Self::RenewWebhookCertificate { .. } => Kind::WebhookCertificates,
             Self::SetFeatures { .. } => Kind::FeatureStates,
             Self::Grant { .. } => Kind::Privileges,
+        })
+    }
+
+    /// The node whose VM must be off for this repair.
+    pub fn drained_node(&self) -> Option<&str> {
+        match self {
+            Self::PowerCycle { node, .. }
+            | Self::UpgradeHardware { node, .. }
+            | Self::ReplaceControllers { node, .. }
+            | Self::SetBlockTracking { node, .. } => Some(node),
+            _ => None,
         }
     }
 
     /// The name of the changed object.
     fn object(&self) -> String {
         match self {
-            Self::SetDiskUuid { vcenter, vm, .. } => format!("{vcenter}.{vm}"),
+            Self::SetDiskUuid { vcenter, vm, .. }
+            | Self::PowerCycle { vcenter, vm, .. }
+            | Self::UpgradeHardware { vcenter, vm, .. }
+            | Self::ReplaceControllers { vcenter, vm, .. }
+            | Self::SetBlockTracking { vcenter, vm, .. } => format!("{vcenter}.{vm}"),
             Self::TaintNode { node } | Self::RemoveCsiEntry { node, .. } => node.clone(),
             Self::ReplaceImages { namespace, workload, .. } => {
                 format!("{namespace}.{}", workload.replace('/', "."))
@@ -147,7 +174,7 @@ impl Proposal {
 pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> {
     let view = examination.view();
     let mut proposals: Vec<Proposal> =
-        examination.hits().filter_map(|hit| proposal_for(&view, hit, rules)).collect();
+        examination.hits().flat_map(|hit| proposals_for(&view, hit, rules)).collect();
     proposals.sort_by(|a, b| (&a.code, &a.repair).cmp(&(&b.code, &b.repair)));
     proposals.dedup_by(|later, first| {
         later.repair == first.repair || is_joined(&mut first.repair, &later.repair)
@@ -161,9 +188,9 @@ pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> 
             // It is unknown who manages the drivers, so VDO does not change them.
             Known::Unknown { .. } => view.facts.cluster.platform == Platform::OpenShift,
         };
-        let denied = disk_uuid_denied(&view, &repair);
+        let refused = denied(&view, &proposal.code, &repair).or_else(|| by_hand(&view, &repair));
         *proposal = description::describe(&proposal.code, repair, owned);
-        proposal.refused = proposal.refused.take().or(denied);
+        proposal.refused = proposal.refused.take().or(refused);
         proposal.automatic = fix && proposal.refused.is_none();
     }
     proposals
@@ -183,10 +210,46 @@ fn is_joined(first: &mut Repair, later: &Repair) -> bool {
     }
 }
 
-fn proposal_for(view: &FactsView<'_>, hit: &Hit, rules: &Remediation) -> Option<Proposal> {
+fn proposals_for(view: &FactsView<'_>, hit: &Hit, rules: &Remediation) -> Vec<Proposal> {
     let code = hit.definition.code;
-    let repair = match code {
-        c if c == codes::DISK_UUID_OFF.code => disk_uuid(view, hit)?,
+    let repairs = match code {
+        c if c == codes::CBT_MIXED.code => block_tracking(view, hit),
+        _ => repair_for(view, hit).into_iter().collect(),
+    };
+    let proposal = |repair: Repair| {
+        let rule = match repair.kind() {
+            Some(kind) => rules.remedy(kind),
+            // Only on request.
+            None if rules.default == Some(Remedy::Off) => Remedy::Off,
+            None => Remedy::Propose,
+        };
+        // VDO does not repair acknowledged findings.
+        let automatic = rule == Remedy::Fix && acknowledgement(hit, view.facts).is_none();
+        (rule != Remedy::Off)
+            .then(|| Proposal { automatic, ..description::describe(code, repair, false) })
+    };
+    repairs.into_iter().filter_map(proposal).collect()
+}
+
+fn repair_for(view: &FactsView<'_>, hit: &Hit) -> Option<Repair> {
+    Some(match hit.definition.code {
+        c if c == codes::DISK_UUID_OFF.code => {
+            let (vcenter, vm, node) = vm_of(view, node(hit)?)?;
+            Repair::SetDiskUuid { vcenter, vm, node }
+        }
+        c if c == codes::DISK_UUID_WAITS.code => {
+            let (vcenter, vm, node) = vm_of(view, node(hit)?)?;
+            Repair::PowerCycle { vcenter, vm, node }
+        }
+        c if c == codes::HARDWARE_TOO_OLD.code => {
+            let (vcenter, vm, node) = vm_of(view, node(hit)?)?;
+            let version = value(hit, "needed")?.parse().ok()?;
+            Repair::UpgradeHardware { vcenter, vm, node, version }
+        }
+        c if c == codes::SCSI_KIND.code => {
+            let (vcenter, vm, node) = vm_of(view, node(hit)?)?;
+            Repair::ReplaceControllers { vcenter, vm, node }
+        }
         c if c == codes::KUBELET_NOT_EXTERNAL.code => Repair::TaintNode { node: node(hit)?.into() },
         c if c == codes::CSI_NODE_STALE.code => csi_entry(view, hit)?,
         c if c == codes::IMAGE_MOVED.code => images(hit)?,
@@ -198,12 +261,7 @@ fn proposal_for(view: &FactsView<'_>, hit: &Hit, rules: &Remediation) -> Option<
         c if c == codes::FEATURES_STALE.code => features(view)?,
         c if is_privilege(c) => grant(hit)?,
         _ => return None,
-    };
-    let rule = rules.remedy(repair.kind());
-    // VDO does not repair acknowledged findings.
-    let automatic = rule == Remedy::Fix && acknowledgement(hit, view.facts).is_none();
-    (rule != Remedy::Off)
-        .then(|| Proposal { automatic, ..description::describe(code, repair, false) })
+    })
 }
 
 fn is_privilege(code: &str) -> bool {
@@ -220,29 +278,81 @@ fn value<'h>(hit: &'h Hit, name: &str) -> Option<&'h str> {
     values.find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
 }
 
-/// Why VDO cannot set `disk.EnableUUID` on a VM, if the account lacks a privilege for it.
-fn disk_uuid_denied(view: &FactsView<'_>, repair: &Repair) -> Option<String> {
-    let Repair::SetDiskUuid { node, .. } = repair else { return None };
+/// Why VDO cannot change a VM, if the account lacks a privilege for it.
+fn denied(view: &FactsView<'_>, code: &str, repair: &Repair) -> Option<String> {
+    let node = match repair {
+        Repair::SetDiskUuid { node, .. } => node,
+        other => other.drained_node()?,
+    };
     let found = view.only_vm(view.node(node)?)?;
     let (vcenter, path) = (found.vcenter, &found.vm.path);
-    let denied = vcenter.grants.get()?.cannot_set_disk_uuid.contains(path);
-    let needed = privileges::DISK_UUID.join(" and ");
-    denied.then(|| {
+    let needed = privileges::of_repair(code);
+    let lacks = vcenter.grants.get()?.lacks(path, &needed);
+    (!lacks.is_empty()).then(|| {
         format!(
-            "VDO needs {needed} on {path}, and {} lacks them. Grant them, or follow the steps of the finding",
-            vcenter.account()
+            "VDO needs {} on {path}, and {} lacks {}. Grant that, or follow the steps of the finding",
+            listed(&needed),
+            vcenter.account(),
+            listed(&lacks)
         )
     })
 }
 
-fn disk_uuid(view: &FactsView<'_>, hit: &Hit) -> Option<Repair> {
-    let node = view.node(node(hit)?)?;
-    let found = view.only_vm(node)?;
-    Some(Repair::SetDiskUuid {
-        vcenter: found.vcenter.name.clone(),
-        vm: found.id.to_owned(),
-        node: node.name.clone(),
+/// `A, B and C`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [all @ .., last] => format!("{} and {last}", all.join(", ")),
+    }
+}
+
+/// Why VDO does not make a change that vCenter would reject, or that could stop the guest from starting.
+fn by_hand(view: &FactsView<'_>, repair: &Repair) -> Option<String> {
+    let found = view.only_vm(view.node(repair.drained_node()?)?)?;
+    if !found.vm.snapshots.is_empty() && !matches!(repair, Repair::PowerCycle { .. }) {
+        return Some(format!(
+            "{} has snapshots, and vCenter does not change such a VM: fix VDO-1207 first",
+            found.vm.path
+        ));
+    }
+    let Repair::ReplaceControllers { node, .. } = repair else { return None };
+    let empty = found.vm.scsi.iter().any(|c| !c.paravirtual && c.disks == 0);
+    (!empty).then(|| {
+        format!(
+            "the VM of {node} has disks on its other SCSI controllers. A guest without the driver vmw_pvscsi in \
+             its initial RAM disk does not start from a paravirtual one, so change the type yourself"
+        )
     })
+}
+
+/// Whether a repair changes the VM of its node. Anybody who can annotate a node can record another VM there.
+pub fn is_of_its_node(examination: &Examination, repair: &Repair) -> bool {
+    let view = examination.view();
+    let (Repair::PowerCycle { vcenter, vm, node }
+    | Repair::UpgradeHardware { vcenter, vm, node, .. }
+    | Repair::ReplaceControllers { vcenter, vm, node }
+    | Repair::SetBlockTracking { vcenter, vm, node, .. }) = repair
+    else {
+        return false;
+    };
+    vm_of(&view, node).is_some_and(|found| (&found.0, &found.1, &found.2) == (vcenter, vm, node))
+}
+
+/// The vCenter, the VM and the name of a node.
+fn vm_of(view: &FactsView<'_>, node: &str) -> Option<(String, String, String)> {
+    let node = view.node(node)?;
+    let found = view.only_vm(node)?;
+    Some((found.vcenter.name.clone(), found.id.to_owned(), node.name.clone()))
+}
+
+/// Makes the fewer VMs like the others.
+fn block_tracking(view: &FactsView<'_>, hit: &Hit) -> Vec<Repair> {
+    let census = view.index.census();
+    let on = value(hit, "value") == Some("TRUE");
+    let fewer = if on { &census.untracked } else { &census.tracked };
+    let all = fewer.iter().filter_map(|node| vm_of(view, node));
+    all.map(|(vcenter, vm, node)| Repair::SetBlockTracking { vcenter, vm, node, on }).collect()
 }
 
 /// `None` while volumes are attached to the node: the driver detaches them by the current id.
@@ -342,13 +452,80 @@ mod tests {
             all.iter().find(|finding| finding.code == "VDO-1203").unwrap().fixable
         };
         assert!(is_fixable(&facts));
-        facts.vcenter().grants.get_mut().unwrap().cannot_set_disk_uuid.insert(path);
+        let lacking = "VirtualMachine.Config.AdvancedConfig".to_owned();
+        let denied = &mut facts.vcenter().grants.get_mut().unwrap().repairs_denied;
+        denied.insert(lacking, [path].into());
         assert!(!is_fixable(&facts), "no screen recommends vdoctl fix");
         let rules = Remediation { disk_uuid: Some(Remedy::Fix), ..Remediation::default() };
         let proposed = proposals(facts, &rules);
         let reason = proposed[0].refused.as_deref().unwrap();
         assert!(reason.contains("VirtualMachine.Config.AdvancedConfig"), "{reason}");
         assert!(!proposed[0].automatic, "{proposed:#?}");
+    }
+
+    #[test]
+    fn a_vm_that_must_be_off_is_changed_only_on_request() {
+        let mut facts = healthy();
+        facts.vm("worker-1").hardware = 13;
+        facts.vm("worker-1").scsi[1].paravirtual = false;
+        facts.vm("worker-1").scsi[1].disks = 0;
+        facts.vm("worker-2").cbt = Some(true);
+        let rules = Remediation { default: Some(Remedy::Fix), ..Remediation::default() };
+        let proposed = proposals(facts.clone(), &rules);
+        let codes: Vec<&str> = proposed.iter().map(|p| p.code.as_str()).collect();
+        assert_eq!(codes, ["VDO-1204", "VDO-1206", "VDO-1229"], "{proposed:#?}");
+        assert!(proposed.iter().all(|p| !p.automatic && p.refused.is_none()), "{proposed:#?}");
+        let nodes: Vec<_> = proposed.iter().filter_map(|p| p.repair.drained_node()).collect();
+        assert_eq!(nodes, ["worker-1", "worker-1", "worker-2"]);
+        let off = Remediation { default: Some(Remedy::Off), ..Remediation::default() };
+        assert_eq!(proposals(facts.clone(), &off), []);
+        let path = facts.vm("worker-1").path.clone();
+        let denied = &mut facts.vcenter().grants.get_mut().unwrap().repairs_denied;
+        denied.insert("VirtualMachine.Interact.PowerOff".into(), [path].into());
+        let proposed = proposals(facts.clone(), &rules);
+        let refused: Vec<bool> = proposed.iter().map(|p| p.refused.is_some()).collect();
+        assert_eq!(refused, [true, true, false], "{proposed:#?}");
+        let all = Examination::run(facts).report().all();
+        let fixable = |code: &str| all.iter().find(|f| f.code == code).unwrap().fixable;
+        assert_eq!(["VDO-1204", "VDO-1206", "VDO-1229"].map(fixable), [false, false, true]);
+    }
+
+    #[test]
+    fn a_vm_with_snapshots_is_not_changed() {
+        let mut facts = healthy();
+        facts.vm("worker-1").hardware = 13;
+        facts.vm("worker-1").snapshots = vec!["nightly".into()];
+        let proposed = proposals(facts, &Remediation::default());
+        let refused = proposed.iter().find(|p| p.code == "VDO-1204").unwrap().refused.clone();
+        assert!(refused.is_some_and(|reason| reason.contains("VDO-1207")), "{proposed:#?}");
+    }
+
+    #[test]
+    fn a_recorded_repair_of_another_vm_is_recognized() {
+        let mut facts = healthy();
+        facts.vm("worker-1").hardware = 13;
+        let examination = Examination::run(facts);
+        let own = propose(&examination, &Remediation::default())[0].repair.clone();
+        assert!(is_of_its_node(&examination, &own));
+        let Repair::UpgradeHardware { vcenter, vm, node, version } = own else { unreachable!() };
+        let forged = |vm: &str, node: &str| {
+            let (vcenter, vm, node) = (vcenter.clone(), vm.to_owned(), node.to_owned());
+            Repair::UpgradeHardware { vcenter, vm, node, version }
+        };
+        assert!(is_of_its_node(&examination, &forged(&vm, &node)));
+        assert!(!is_of_its_node(&examination, &forged("vm-of-somebody-else", &node)));
+        assert!(!is_of_its_node(&examination, &forged(&vm, "worker-2")));
+        assert!(!is_of_its_node(&examination, &Repair::TaintNode { node }));
+    }
+
+    #[test]
+    fn a_controller_with_disks_is_not_replaced() {
+        let mut facts = healthy();
+        facts.vm("worker-1").scsi[0].paravirtual = false;
+        facts.vm("worker-1").scsi[0].disks = 1;
+        let proposed = proposals(facts, &Remediation::default());
+        let reason = proposed[0].refused.as_deref().unwrap();
+        assert!(reason.contains("vmw_pvscsi"), "{reason}");
     }
 
     #[test]
@@ -461,6 +638,11 @@ mod tests {
     #[test]
     fn every_finding_that_promises_a_repair_has_one() {
         let mut facts = without_disk_uuid();
+        facts.vm("worker-2").hardware = 13;
+        facts.vm("worker-2").scsi[1] = crate::facts::ScsiController::default();
+        facts.vm("worker-2").cbt = Some(true);
+        facts.vm("worker-3").disk_uuid = false.into();
+        facts.vm("worker-3").disk_uuid_set = true;
         facts.node("worker-2").provider_id = None;
         facts.node("worker-3").csi.get_mut().unwrap().as_mut().unwrap().node_id = "gone".into();
         facts.storage.volumes.get_mut().unwrap().clear();

@@ -14,6 +14,7 @@ use crate::{
     causes,
     check::{Anchor, Hit},
     facts::{Acknowledged, Facts},
+    privileges,
 };
 
 /// The maximum number of findings in a status.
@@ -237,16 +238,23 @@ pub(crate) fn acknowledgement<'a>(hit: &Hit, facts: &'a Facts) -> Option<&'a Ack
     })
 }
 
-/// Whether the vCenter account lacks a privilege that the repair needs.
+/// Whether VDO would refuse the repair, for example because the vCenter account lacks a privilege for it.
 fn is_denied(hit: &Hit, facts: &Facts) -> bool {
-    if hit.definition.code != codes::DISK_UUID_OFF.code {
-        return false;
+    let needed = privileges::of_repair(hit.definition.code);
+    let own =
+        |name: &str| hit.own.iter().find(|(known, _)| *known == name).map(|(_, v)| v.as_str());
+    // VDO replaces only SCSI controllers without disks.
+    if own("empty") == Some("0") {
+        return true;
     }
-    let mut vcenters = hit.anchors.iter().filter(|(anchor, _)| *anchor == Anchor::Vcenter);
-    let vcenter = vcenters.next().and_then(|(_, name)| facts.vcenters.get(name));
-    let grants = vcenter.and_then(|vcenter| vcenter.grants.get());
-    let path = hit.subject.path.as_deref();
-    grants.zip(path).is_some_and(|(grants, path)| grants.cannot_set_disk_uuid.contains(path))
+    // A finding about several VMs names the first one.
+    let Some(path) = hit.subject.path.as_deref().or_else(|| own("vm")) else { return false };
+    let anchored = hit.anchors.iter().find(|(anchor, _)| *anchor == Anchor::Vcenter);
+    let vcenters = facts.vcenters.iter();
+    let mut vcenters = vcenters.filter(|(name, _)| anchored.is_none_or(|(_, own)| own == *name));
+    vcenters.any(|(_, vcenter)| {
+        vcenter.grants.get().is_some_and(|grants| !grants.lacks(path, &needed).is_empty())
+    })
 }
 
 /// Sets `since` of each finding: from the previous status if the finding was there, otherwise `now`.

@@ -235,7 +235,7 @@ fn grants(inventory: &Inventory, wanted: &Wanted) -> Grants {
     let datastores = inventory.datastores.values();
     entities.extend(datastores.map(|d| entity(EntityKind::Datastore, &d.name, &d.path)));
     entities.extend(inventory.vms.values().map(|vm| entity(EntityKind::Vm, &vm.name, &vm.path)));
-    Grants { entities, cannot_set_disk_uuid: BTreeSet::new() }
+    Grants { entities, repairs_denied: BTreeMap::new() }
 }
 
 fn kubernetes(platform: Platform, names: &[String], now: Timestamp) -> Cluster {

@@ -330,11 +330,12 @@ async fn grants(client: &Client, sights: &Sights, question: &Question) -> Known<
         by_kind.entry(sight.kind).or_default().push(sight);
     }
     let mut entities = Vec::new();
-    let mut cannot_set_disk_uuid = BTreeSet::new();
+    let mut repairs_denied: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (kind, sights) in by_kind {
         let needed = privileges::needed_names(kind, &question.wanted);
-        let repairs: &[&str] = if kind == EntityKind::Vm { privileges::DISK_UUID } else { &[] };
-        let asked: BTreeSet<&str> = needed.iter().chain(repairs).copied().collect();
+        let vms = kind == EntityKind::Vm;
+        let repairs: BTreeSet<&str> = privileges::of_repairs().filter(|_| vms).collect();
+        let asked: BTreeSet<&str> = needed.iter().chain(&repairs).copied().collect();
         let asked: Vec<String> = asked.into_iter().map(str::to_owned).collect();
         for some in sights.chunks(AT_ONCE) {
             let mut held = match held(client, some, &asked).await {
@@ -343,8 +344,9 @@ async fn grants(client: &Client, sights: &Sights, question: &Question) -> Known<
             };
             for (entity, sight) in held.iter_mut().zip(some) {
                 let Known::Known(held) = &mut entity.privileges else { continue };
-                if repairs.iter().any(|name| !held.contains(*name)) {
-                    cannot_set_disk_uuid.insert(sight.path.clone());
+                for name in repairs.iter().filter(|name| !held.contains(**name)) {
+                    let denied = repairs_denied.entry((*name).to_owned()).or_default();
+                    denied.insert(sight.path.clone());
                 }
                 held.retain(|name| needed.contains(name.as_str()));
             }
@@ -353,7 +355,7 @@ async fn grants(client: &Client, sights: &Sights, question: &Question) -> Known<
     }
     entities.extend(everything_held(client, &root).await);
     let entities = worth_keeping(entities, &question.wanted);
-    Grants { entities, cannot_set_disk_uuid }.into()
+    Grants { entities, repairs_denied }.into()
 }
 
 async fn held(client: &Client, sights: &[&Sight], needed: &[String]) -> Result<Vec<Entity>, Error> {

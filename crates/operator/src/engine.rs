@@ -41,7 +41,7 @@ use crate::{
     observe::{self, Surroundings, Timeouts},
     probes::{self, LeaderProbes},
     remediation::Remediator,
-    report::{self, Followed, Olm, OperatorMetrics},
+    report::{self, Followed, Olm, OperatorMetrics, Statuses},
     unreadable::Unreadable,
     vcenters::Vcenters,
 };
@@ -147,6 +147,7 @@ pub struct Engine {
     remediator: Remediator,
     /// The list of findings next to the status, as it was last written.
     listed: Option<Paged>,
+    statuses: Statuses,
     applied: Applied,
     recorder: Recorder,
     olm: Olm,
@@ -208,6 +209,7 @@ impl Engine {
             health_facts: Live::default(),
             remediator: Remediator::default(),
             listed: None,
+            statuses: Statuses::default(),
             background: client.clone(),
             client,
             around,
@@ -370,16 +372,17 @@ impl Engine {
         if let Some(new) = &observed.new {
             followed::record(client, &around.namespace, new).await.context(RecordSnafu)?;
         }
-        report::vcenters(client, &observed.vcenters).await.context(ReportSnafu)?;
+        let statuses = &mut self.statuses;
+        report::vcenters(client, &observed.vcenters, statuses).await.context(ReportSnafu)?;
         let config = observed.facts.as_ref().map(|facts| facts.config.name_any());
         // While a VDOConfig cannot be parsed, VDO asks nobody to confirm another one.
         if observed.unreadable.is_none() {
             let reported = report::rivals(client, &observed.rivals, config.as_deref()).await;
             reported.context(ReportSnafu)?;
         }
-        report::catalog(client, catalogs, observed.compatibility.as_ref())
-            .await
-            .context(ReportSnafu)?;
+        let reported =
+            report::catalog(client, catalogs, observed.compatibility.as_ref(), statuses).await;
+        reported.context(ReportSnafu)?;
         let unhurried = match () {
             () if observed.unsure => UNSURE,
             () if around.version.is_in_doubt() => age,
@@ -406,6 +409,7 @@ impl Engine {
             }
             return Ok(unhurried);
         };
+        statuses.complete(&mut facts);
         let version = stores.map_version(names::REPAIRS, &around.namespace);
         let repaired = self.remediator.set(client, &around.namespace, version).await;
         let repaired = repaired.context(ObserveSnafu)?;
@@ -419,7 +423,8 @@ impl Engine {
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
         let (recorder, metrics) = (&self.recorder, &self.metrics);
         let reported =
-            report::report(client, recorder, metrics, &facts, &plan, &mut self.listed).await;
+            report::report(client, recorder, metrics, &facts, &plan, &mut self.listed, statuses)
+                .await;
         // If the API server refuses the status, the drivers still get passwords and repairs.
         let refused_status = match reported {
             Err(error) if report::is_refusal(&error) => Some(error),

@@ -26,6 +26,7 @@
 //!   one_shot          the same facts, collected once
 //!   proof             verifies one vCenter before anything is written
 //!   writing           compares a user's objects, then writes all or none of them
+//!   maintenance       changes the VM of a drained node while it is off
 //!   support           the support bundle, without any secret
 //!   install, alerts   the manifests for users: `deploy/`
 //! ```
@@ -45,6 +46,7 @@ pub mod health_facts;
 pub mod install;
 pub mod kinds;
 pub mod leadership;
+pub mod maintenance;
 pub mod observe;
 pub mod one_shot;
 pub mod permissions;

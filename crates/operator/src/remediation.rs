@@ -143,6 +143,14 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(
             keep(Value::Null).await?;
             features::add(&clients.cluster, namespace, features).await
         }
+        Repair::PowerCycle { node, .. }
+        | Repair::UpgradeHardware { node, .. }
+        | Repair::ReplaceControllers { node, .. }
+        | Repair::SetBlockTracking { node, .. } => {
+            let reason =
+                format!("the VM of {node} must be off for this: vdoctl fix drains the node first");
+            RefusedSnafu { reason }.fail()
+        }
         // `health::repair` always refuses this proposal.
         Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no permissions" }.fail(),
     };
@@ -191,6 +199,10 @@ pub async fn undo(clients: &RepairClients, id: &str) -> Result<(), Error> {
         }
         Repair::RemoveCsiEntry { .. }
         | Repair::RenewWebhookCertificate { .. }
+        | Repair::PowerCycle { .. }
+        | Repair::UpgradeHardware { .. }
+        | Repair::ReplaceControllers { .. }
+        | Repair::SetBlockTracking { .. }
         | Repair::Grant { .. } => return NothingToUndoSnafu { id }.fail(),
     }
     history.undone(id, entry).await

@@ -8,9 +8,12 @@ mod olm;
 mod other_namespaces;
 mod rivals;
 mod vcenter;
+mod written;
+
+use std::sync::Arc;
 
 use kube::{
-    Api, Client, Resource,
+    Api, Client, Resource, ResourceExt,
     api::{Patch, PatchParams},
     runtime::events::{Event, EventType, Recorder},
 };
@@ -22,6 +25,7 @@ use plan::{
 use runtime::error_chain::error_chain;
 use serde_json::json;
 
+use self::written::{Written, is_same};
 pub use self::{
     compatibility::report as catalog,
     deletion_outcome::{Followed, deletion_outcome},
@@ -32,7 +36,30 @@ pub use self::{
     vcenter::report as vcenters,
 };
 
-/// Writes the changes since the last report. Returns whether there were any.
+/// The statuses that VDO wrote, by kind.
+#[derive(Debug, Default)]
+pub struct Statuses {
+    config: Written<api::VDOConfigStatus>,
+    /// The status of the VDOConfig in the cache.
+    observed: api::VDOConfigStatus,
+    vcenters: Written<api::VsphereCloudConfigStatus>,
+    catalog: Written<api::CompatibilityConfigStatus>,
+}
+
+impl Statuses {
+    /// Gives the facts the status that VDO wrote last, unless somebody has changed it since.
+    pub fn complete(&mut self, facts: &mut Facts) {
+        self.observed = facts.config.status.clone().unwrap_or_default();
+        let uid = facts.config.uid().unwrap_or_default();
+        let status = self.config.complete(&uid, &self.observed);
+        if facts.config.status.as_ref().is_some_and(|observed| *observed != status) {
+            Arc::make_mut(&mut facts.config).status = Some(status);
+        }
+    }
+}
+
+/// Writes the changes since the last report. Returns whether there were any. The facts have the status of
+/// [`Statuses::complete`].
 pub async fn report(
     client: &Client,
     recorder: &Recorder,
@@ -40,12 +67,13 @@ pub async fn report(
     facts: &Facts,
     plan: &Plan,
     listed: &mut Option<Paged>,
+    statuses: &mut Statuses,
 ) -> Result<bool, kube::Error> {
     metrics.show(facts, plan);
     list::write(client, facts, listed).await?;
     let before = facts.config.status.clone().unwrap_or_default();
     let after = plan::status(facts, plan);
-    if before == after {
+    if is_same(&before, &after) {
         return Ok(false);
     }
     let metadata = &facts.config.metadata;
@@ -57,7 +85,9 @@ pub async fn report(
     let body =
         json!({"apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "status": after});
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
-    configs.patch_status(name, &parameters, &Patch::Apply(body)).await?;
+    let stored = configs.patch_status(name, &parameters, &Patch::Apply(body)).await?;
+    let (uid, stored) = (facts.config.uid().unwrap_or_default(), stored.status.unwrap_or_default());
+    statuses.config.note(&uid, &statuses.observed, stored, after.clone());
     for event in events(&before, &after).into_iter().chain(findings(&before, &after)) {
         recorder.publish(&event, &facts.config.object_ref(&())).await?;
     }
@@ -71,18 +101,18 @@ pub fn is_refusal(error: &kube::Error) -> bool {
 }
 
 /// Ignores that the API server refused the status of one object: the others have theirs, and the drivers do
-/// not wait for it. Returns other errors, for example of an API server that does not answer.
+/// not wait for it. Returns the object if its status was written, and other errors, for example of an API server that does not answer.
 fn unless_refused<K>(
     written: Result<K, kube::Error>,
     namespace: &str,
     name: &str,
-) -> Result<(), kube::Error> {
+) -> Result<Option<K>, kube::Error> {
     match written {
         Err(error) if is_refusal(&error) => {
             tracing::warn!(namespace, name, error = error_chain(&error), "its status was refused");
-            Ok(())
+            Ok(None)
         }
-        other => other.map(drop),
+        other => other.map(Some),
     }
 }
 

@@ -34,9 +34,9 @@ pub struct BundleFile {
     pub unreadable: bool,
 }
 
-/// Collects all files, redacted. A file that cannot be read contains the reason instead, and the others
-/// follow.
-pub async fn collect(client: &Client, namespace: &str) -> Vec<BundleFile> {
+/// Collects all files, redacted, with `more` of the caller. A file that cannot be read contains the reason instead, and
+/// the others follow.
+pub async fn collect(client: &Client, namespace: &str, more: Vec<BundleFile>) -> Vec<BundleFile> {
     let mut allowed_namespaces: BTreeSet<&str> = crate::allowed_namespaces::all().collect();
     allowed_namespaces.insert(namespace);
     let mut files = Vec::new();
@@ -66,6 +66,13 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<BundleFile> {
         }
     }
     files.push(secrets.listing);
+    let left_out = |mut file: BundleFile| {
+        if !secrets.all_known {
+            LEFT_OUT.clone_into(&mut file.text);
+        }
+        file
+    };
+    files.extend(more.into_iter().map(left_out));
     for file in &mut files {
         file.text = secrets.values.redact(&file.text);
     }

@@ -39,6 +39,8 @@ pub const FINDINGS: &str = "vdo-findings";
 /// On a node that VDO labelled as not running on vSphere. VDO removes the label if it finds the VM of the
 /// node.
 pub const LEFT_OUT: &str = "vdo.vmware.com/left-out";
+/// On a node while `vdoctl fix` changes its VM: what it changes, so that another run can finish the work.
+pub const MAINTENANCE: &str = "vdo.vmware.com/maintenance";
 /// On a VDOConfig: codes or ids of repairs. VDO rolls them back, and does not make them while they are
 /// listed.
 pub const UNDO: &str = "vdo.vmware.com/undo";

@@ -13,6 +13,7 @@ pub(crate) fn run(global: &Global, task: VdoctlCommand, screen: &Screen) -> Outc
     match task {
         VdoctlCommand::Completion(task) => task.run(arguments::command(), screen),
         VdoctlCommand::Explain(task) => task.run(screen),
+        VdoctlCommand::Prepare(task) => task.run(screen),
         VdoctlCommand::Catalog(task) if task.is_local() => task.local(screen),
         VdoctlCommand::Version(task) if task.is_local() => task.local(screen),
         task => {
@@ -46,6 +47,7 @@ async fn networked(global: &Global, task: VdoctlCommand, screen: &Screen) -> Out
         VdoctlCommand::Status(task) => task.run(global, screen).await,
         VdoctlCommand::Doctor(task) => task.run(global, screen).await,
         VdoctlCommand::Fix(task) => Box::pin(task.run(global, screen)).await,
+        VdoctlCommand::StorageClass(task) => Box::pin(task.run(global, screen)).await,
         VdoctlCommand::Plan(task) => task.run(global, screen).await,
         VdoctlCommand::Versions(task) => task.run(global, screen).await,
         VdoctlCommand::Upgrade(task) => Box::pin(task.run(global, screen)).await,
@@ -57,6 +59,7 @@ async fn networked(global: &Global, task: VdoctlCommand, screen: &Screen) -> Out
         VdoctlCommand::Version(task) => task.run(global, screen).await,
         VdoctlCommand::Completion(task) => task.run(arguments::command(), screen),
         VdoctlCommand::Explain(task) => task.run(screen),
+        VdoctlCommand::Prepare(task) => task.run(screen),
         VdoctlCommand::Catalog(task) => task.run(global, screen).await,
     }
 }

@@ -97,6 +97,11 @@ impl Screen {
         let _ = error.flush();
     }
 
+    /// The same screen without progress and hints.
+    pub(crate) fn quieter(self) -> Self {
+        Self { quiet: true, animated: false, ..self }
+    }
+
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::error::Error;
 use crate::moref::{Kind, MoRef};
-use crate::soap::Fault;
+use crate::soap::{Fault, Value};
 use crate::wire::{Method, Service};
 use crate::xml::codec::{Encode, data};
 
@@ -56,6 +56,65 @@ data! {
         errors: Vec<Fault> = "error",
     }
 }
+
+data! {
+    struct CapabilityId {
+        namespace: String = "namespace",
+        id: String = "id",
+    }
+}
+
+data! {
+    struct TagValues xsi "PbmCapabilityDiscreteSet" {
+        values: Vec<Value> = "values",
+    }
+}
+
+data! {
+    struct PropertyInstance {
+        id: String = "id",
+        value: TagValues = "value",
+    }
+}
+
+data! {
+    struct Constraint {
+        properties: Vec<PropertyInstance> = "propertyInstance",
+    }
+}
+
+data! {
+    struct Capability {
+        id: CapabilityId = "id",
+        constraint: Vec<Constraint> = "constraint",
+    }
+}
+
+data! {
+    struct SubProfile {
+        name: String = "name",
+        capability: Vec<Capability> = "capability",
+    }
+}
+
+data! {
+    struct SubProfiles xsi "PbmCapabilitySubProfileConstraints" {
+        all: Vec<SubProfile> = "subProfiles",
+    }
+}
+
+data! {
+    struct NewProfile {
+        name: String = "name",
+        description: Option<String> = "description",
+        category: Option<String> = "category",
+        resource: ResourceType = "resourceType",
+        constraints: SubProfiles = "constraints",
+    }
+}
+
+/// The capability schema of tags.
+const TAG_SCHEMA: &str = "http://www.vmware.com/storage/tag";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoragePolicy {
@@ -112,6 +171,39 @@ impl Client {
             is_default: profile.is_default.unwrap_or_default(),
         };
         Ok(profiles.into_iter().map(policy).collect())
+    }
+
+    /// Creates a policy for the datastores with a tag. Needs `StorageProfile.Update`.
+    pub async fn create_tag_policy(
+        &self,
+        name: &str,
+        category: &str,
+        tag: &str,
+    ) -> Result<(), Error> {
+        let manager = self.policy_service().await?.profile_manager;
+        let property = PropertyInstance {
+            id: format!("com.vmware.storage.tag.{category}.property"),
+            value: TagValues { values: vec![Value::from(tag)] },
+        };
+        let capability = Capability {
+            id: CapabilityId { id: category.to_owned(), namespace: TAG_SCHEMA.to_owned() },
+            constraint: vec![Constraint { properties: vec![property] }],
+        };
+        let profile = NewProfile {
+            name: name.to_owned(),
+            description: Some(format!("Datastores with the tag {tag} of category {category}")),
+            category: Some("REQUIREMENT".to_owned()),
+            resource: ResourceType { name: "STORAGE".to_owned() },
+            constraints: SubProfiles {
+                all: vec![SubProfile {
+                    name: "Tag based placement".to_owned(),
+                    capability: vec![capability],
+                }],
+            },
+        };
+        let method = Method::change("PbmCreate").on(Service::Pbm);
+        let _: ProfileId = self.call(method, &manager, &[("createSpec", &profile)]).await?;
+        Ok(())
     }
 
     /// Checks which of `datastores` satisfy a policy. An empty slice means all datastores.

@@ -181,8 +181,18 @@ pub enum ServiceState {
 #[serde(rename_all = "camelCase", default)]
 pub struct Grants {
     pub entities: Vec<Entity>,
-    /// Inventory paths of the VMs on which the account cannot set `disk.EnableUUID`.
-    pub cannot_set_disk_uuid: BTreeSet<String>,
+    /// Privileges that only repairs need, and the inventory paths of the VMs on which the account lacks them.
+    pub repairs_denied: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Grants {
+    /// Which of these privileges the account lacks on a VM.
+    pub fn lacks<'p>(&self, path: &str, privileges: &[&'p str]) -> Vec<&'p str> {
+        let lacks = |name: &&&str| {
+            self.repairs_denied.get(**name).is_some_and(|denied| denied.contains(path))
+        };
+        privileges.iter().filter(lacks).copied().collect()
+    }
 }
 
 /// The account's privileges on one object.

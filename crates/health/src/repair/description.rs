@@ -1,5 +1,7 @@
 //! Texts that describe a repair.
 
+use api::finding::codes;
+
 use super::{Proposal, Repair};
 use crate::{facts::Node, privileges};
 
@@ -37,6 +39,23 @@ fn says(repair: &Repair) -> String {
             "Sets disk.EnableUUID on the VM of {node}; needs {} there",
             privileges::DISK_UUID.join(" and ")
         ),
+        Repair::PowerCycle { node, .. } => {
+            format!("Powers the VM of {node} off and on; needs {}", needs(repair))
+        }
+        Repair::UpgradeHardware { node, version, .. } => format!(
+            "Upgrades the VM of {node} to hardware version {version} while it is off; needs {}",
+            needs(repair)
+        ),
+        Repair::ReplaceControllers { node, .. } => format!(
+            "Replaces the SCSI controllers without disks of the VM of {node} by paravirtual ones while it is off; \
+             needs {}",
+            needs(repair)
+        ),
+        Repair::SetBlockTracking { node, on, .. } => format!(
+            "Turns changed block tracking {} on the VM of {node} while it is off; needs {}",
+            if *on { "on" } else { "off" },
+            needs(repair)
+        ),
         Repair::TaintNode { node } => format!(
             "Taints {node} with {}, so that the cloud provider initialises it",
             Node::UNINITIALIZED
@@ -64,10 +83,21 @@ fn says(repair: &Repair) -> String {
     }
 }
 
+/// The privileges on the VM that the repair needs.
+fn needs(repair: &Repair) -> String {
+    let definition = match repair {
+        Repair::UpgradeHardware { .. } => codes::HARDWARE_TOO_OLD,
+        Repair::ReplaceControllers { .. } => codes::SCSI_KIND,
+        Repair::SetBlockTracking { .. } => codes::CBT_MIXED,
+        _ => codes::DISK_UUID_WAITS,
+    };
+    super::listed(&privileges::of_repair(definition.code))
+}
+
 fn then(repair: &Repair) -> Option<String> {
     match repair {
         Repair::SetDiskUuid { node, .. } => {
-            Some(format!("Power-cycle the VM of {node}; VDO does not do that"))
+            Some(format!("Power-cycle the VM of {node}: vdoctl fix VDO-1231 drains it first"))
         }
         Repair::TaintNode { node } => {
             Some(format!("Add --cloud-provider=external to the kubelet's arguments on {node}"))
@@ -87,8 +117,14 @@ fn undo(repair: &Repair) -> Option<String> {
             Some(format!("Sets the images of {workload} back to {}", images.join(", ")))
         }
         Repair::SetFeatures { .. } => Some("Removes the feature switches again".to_owned()),
-        // The entry named a deleted VM, and the certificate was about to expire: an undo would restore the fault.
-        Repair::RemoveCsiEntry { .. } | Repair::RenewWebhookCertificate { .. } => None,
+        // The entry named a deleted VM, the certificate was about to expire, and vCenter cannot downgrade hardware: an
+        // undo would restore the fault.
+        Repair::RemoveCsiEntry { .. }
+        | Repair::RenewWebhookCertificate { .. }
+        | Repair::PowerCycle { .. }
+        | Repair::UpgradeHardware { .. }
+        | Repair::ReplaceControllers { .. }
+        | Repair::SetBlockTracking { .. } => None,
         Repair::Grant { user, path, role, .. } => {
             Some(format!("Removes the role {role} of {user} on {path}"))
         }

@@ -168,7 +168,8 @@ impl Remediator {
         let mut events = Vec::new();
         for proposal in &facts.health.repairs {
             let Some(reason) = &proposal.refused else { continue };
-            let asked = facts.config.spec.remedy(proposal.repair.kind()) == Remedy::Fix;
+            let rule = proposal.repair.kind().map(|kind| facts.config.spec.remedy(kind));
+            let asked = rule == Some(Remedy::Fix);
             if asked && self.reported.insert(proposal.code.clone()) {
                 let note = format!("{}: not repaired: {reason}", proposal.code);
                 events.push(event(&proposal.code, "RepairNotPossible", EventType::Warning, &note));

@@ -14,6 +14,7 @@ use kube::{
 use plan::names;
 use serde_json::json;
 
+use super::written::is_same;
 use crate::catalogs::{self, Catalogs};
 
 /// Writes which catalog is in use, and why a catalog on offer is not.
@@ -21,9 +22,12 @@ pub async fn report(
     client: &Client,
     catalogs: &Catalogs,
     config: Option<&CompatibilityConfig>,
+    statuses: &mut super::Statuses,
 ) -> Result<(), kube::Error> {
     let Some(config) = config else { return Ok(()) };
-    let before = config.status.clone().unwrap_or_default();
+    let (uid, observed) =
+        (config.uid().unwrap_or_default(), config.status.clone().unwrap_or_default());
+    let before = statuses.catalog.complete(&uid, &observed);
     let generation = config.metadata.generation;
     let mut after = catalogs.status();
     after.observed_generation = generation;
@@ -65,7 +69,7 @@ pub async fn report(
         let conditions = &mut after.conditions;
         condition::set(conditions, kind, answer, reason, message, generation, &Time(now));
     }
-    if before == after {
+    if is_same(&before, &after) {
         return Ok(());
     }
     let namespace = config.namespace().unwrap_or_default();
@@ -75,8 +79,11 @@ pub async fn report(
     });
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let name = config.name_any();
-    let written = configs.patch_status(&name, &parameters, &Patch::Apply(body)).await;
-    super::unless_refused(written, &namespace, &name)
+    let stored = configs.patch_status(&name, &parameters, &Patch::Apply(body)).await;
+    if let Some(stored) = super::unless_refused(stored, &namespace, &name)? {
+        statuses.catalog.note(&uid, &observed, stored.status.unwrap_or_default(), after);
+    }
+    Ok(())
 }
 
 /// Where the catalog in use comes from, compared with the catalog that the object names.

@@ -14,6 +14,7 @@ use kube::{
 use plan::{facts::Rival, names};
 use serde_json::json;
 
+use super::written::is_same;
 use crate::followed::{AWAITS_CONFIRMATION, NOT_FOLLOWED};
 
 /// Writes each status that is not up to date. `followed` is the VDOConfig that VDO follows instead. If there
@@ -28,7 +29,7 @@ pub async fn report(
     for rival in rivals {
         let Some(before) = &rival.status else { continue };
         let after = status(rival, before, followed, now);
-        if *before == after {
+        if is_same(before, &after) {
             continue;
         }
         let configs = Api::<api::VDOConfig>::namespaced(client.clone(), &rival.namespace);

@@ -19,6 +19,8 @@ use plan::{
 };
 use serde_json::json;
 
+use super::written::is_same;
+
 /// Failures in which VDO does not reach the vCenter: no answer, or an answer it cannot trust.
 const NOT_REACHED: [&str; 17] = [
     "BadAddress",
@@ -47,17 +49,23 @@ const REPORTED_BY_VCENTER: [&str; 6] =
 pub async fn report(
     client: &Client,
     vcenters: &BTreeMap<(String, String), VcenterConnection>,
+    statuses: &mut super::Statuses,
 ) -> Result<(), kube::Error> {
     let now = Time(Timestamp::now());
+    let written = &mut statuses.vcenters;
+    let key = |namespace: &str, name: &str| format!("{namespace}/{name}");
+    written
+        .retain(|object| vcenters.keys().any(|(namespace, name)| key(namespace, name) == object));
     for ((namespace, name), vcenter) in vcenters {
         let configs = Api::<VsphereCloudConfig>::namespaced(client.clone(), namespace);
-        let before = vcenter.status.clone().unwrap_or_default();
+        let (object, observed) = (key(namespace, name), vcenter.status.clone().unwrap_or_default());
+        let before = written.complete(&object, &observed);
         let mut after = status(&before, vcenter, &now);
         after.privileges = vcenter.privileges.clone().or(after.privileges);
         if vcenter.state != VcenterState::Untried {
             after.refused = vcenter.refused.clone();
         }
-        if before == after {
+        if is_same(&before, &after) {
             continue;
         }
         let body = json!({
@@ -66,8 +74,10 @@ pub async fn report(
             "status": after,
         });
         let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
-        let written = configs.patch_status(name, &parameters, &Patch::Apply(body)).await;
-        super::unless_refused(written, namespace, name)?;
+        let stored = configs.patch_status(name, &parameters, &Patch::Apply(body)).await;
+        if let Some(stored) = super::unless_refused(stored, namespace, name)? {
+            written.note(&object, &observed, stored.status.unwrap_or_default(), after);
+        }
     }
     Ok(())
 }

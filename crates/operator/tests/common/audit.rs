@@ -1,5 +1,7 @@
 //! The operator's requests to the API server, from the audit log.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde_json::Value;
 use testkit::Process;
@@ -78,6 +80,44 @@ impl Testbed {
         });
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         writes.map(|e| format!("{} {}", text(&e["verb"]), text(&e["requestURI"]))).collect()
+    }
+
+    /// Statuses that the operator wrote three times in a row without a change, although nobody else wrote the object in
+    /// between. A second time can be a retry: a test cut the connection, or killed the operator, after the API server
+    /// had stored the status.
+    pub fn repeated_status_writes(&self) -> Vec<String> {
+        let own = format!("system:serviceaccount:{NAMESPACE}:vdo");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut events: Vec<Value> = self.plane.audit();
+        events.retain(|event| {
+            // VDO reports once per start that it does not follow objects in other namespaces.
+            let object = &event["objectRef"];
+            let ours = object["apiGroup"] == "vdo.vmware.com" && object["namespace"] == NAMESPACE;
+            let verb = event["verb"].as_str().unwrap_or_default();
+            ours && !matches!(verb, "get" | "list" | "watch")
+        });
+        events.sort_by_key(|event| text(&event["requestReceivedTimestamp"]));
+        let mut last: BTreeMap<String, (Value, usize)> = BTreeMap::new();
+        let mut repeated = Vec::new();
+        for event in events {
+            let object =
+                ["resource", "namespace", "name"].map(|key| text(&event["objectRef"][key]));
+            let object = object.join("/");
+            let status = event["objectRef"]["subresource"] == "status";
+            let written = event["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300);
+            if event["impersonatedUser"]["username"] != own.as_str() || !status || !written {
+                last.remove(&object);
+                continue;
+            }
+            let body = event["requestObject"].clone();
+            let before = last.get(&object).filter(|(before, _)| *before == body);
+            let times = before.map_or(1, |(_, times)| times + 1);
+            if times > 2 {
+                repeated.push(format!("{object} at {}", event["requestReceivedTimestamp"]));
+            }
+            last.insert(object, (body, times));
+        }
+        repeated
     }
 
     /// The operator's deletions of objects that it must never delete.

@@ -69,9 +69,12 @@ pub struct Testbed {
 }
 
 impl Drop for Testbed {
-    /// Every test that passes also checks that the tenant's tricks had no effect.
+    /// Every test that passes also checks that the tenant's tricks had no effect, and that the operator does not
+    /// write unchanged statuses.
     fn drop(&mut self) {
         if !std::thread::panicking() {
+            let repeated = self.repeated_status_writes();
+            assert!(repeated.is_empty(), "the same status again: {repeated:?}");
             adversary::assert_held_to_the_end(&self.adversary, &self.plane);
         }
     }

@@ -224,7 +224,9 @@ fn settings_are_known(facts: &Facts, desired: &DesiredDriver<'_>) -> Result<(), 
 
 /// The release of the catalog that runs, in the implementation that runs; VDO changes the implementation only
 /// afterwards. Rebuilt releases carry a suffix in their version. For a version that was never published, as
-/// the Go VDO installs, VDO takes the nearest release of the same minor version.
+/// the Go VDO installs, VDO takes the nearest release of the same minor version. A storage driver of the Go VDO
+/// that is older than the catalog counts as the oldest release of its major version: adoption changes nothing, and
+/// every later release replaces it.
 pub(super) fn release(
     facts: &Facts,
     desired: &DesiredDriver<'_>,
@@ -250,10 +252,19 @@ pub(super) fn release(
             if **version > version_in_image { version.patch } else { u64::MAX - version.patch },
         )
     });
+    let oldest = || {
+        let all = facts.catalog.releases_of(desired.driver, implementation);
+        let major =
+            all.map(|release| &release.version).filter(|v| v.major == version_in_image.major);
+        let oldest = major.min().filter(|oldest| version_in_image < **oldest);
+        let older = desired.driver == Driver::Csi && are_of_predecessor(facts, desired, theirs);
+        oldest.filter(|_| older).cloned()
+    };
     [version_in_image.clone(), plain]
         .into_iter()
         .find(|version| known(version).is_some())
         .or_else(|| nearest.cloned())
+        .or_else(oldest)
         .map(|version| Build { implementation, version })
         .ok_or_else(|| format!("the catalog has no release near {version_in_image}"))
 }

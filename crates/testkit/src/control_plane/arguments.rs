@@ -12,7 +12,8 @@ use crate::{
     workdir::Workdir,
 };
 
-const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}"#;
+/// The log has the bodies of status writes, so that tests can tell whether something changed.
+const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Request","verbs":["patch","update"],"resources":[{"group":"vdo.vmware.com","resources":["vdoconfigs/status","vspherecloudconfigs/status","compatibilityconfigs/status"]}]},{"level":"Metadata"}]}"#;
 
 /// Writes certificates, the service-account key and the audit policy into `workdir`.
 pub(super) fn write_files(authority: &Authority, workdir: &Workdir) -> Result<(), Error> {

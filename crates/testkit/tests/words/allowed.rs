@@ -11,6 +11,7 @@ pub(crate) const ALLOWED: &[(&str, &str, &str)] = &[
     ("docs/cloud-controller.md", "machines_gone", "the name of a metric"),
     ("crates/cloud-controller/", "\"machine\"", "a key in an annotation of existing Nodes"),
     ("crates/plan/src/record.rs", "\"wish\"", "a key in the records of existing installations"),
+    ("crates/vdoctl/tests/cmd/prepare.trycmd", "VSphereMachineTemplate", "a kind of Cluster API"),
     ("crates/testkit/src/real_node.rs", "machine", "the computer that runs the tests"),
     ("crates/testkit/src/guest.rs", "-machine", "an option of QEMU"),
     ("docs/testing.md", "this machine", "the computer that runs the tests"),

@@ -67,7 +67,7 @@ impl Doctor {
         let mut found = examination.report().all();
         found.retain(|finding| self.is_wanted(finding));
         if let Some(form) = self.output {
-            let mut output = json!({"findings": found, "datastores": datastores(&examination)});
+            let mut output = report_of(&found, &examination);
             if self.checks {
                 output["checks"] = listed(&examination);
             }
@@ -176,6 +176,15 @@ fn listed(examination: &Examination) -> Value {
         }
     });
     all.collect()
+}
+
+/// Everything that the doctor finds, for programs.
+pub(crate) fn report(examination: &Examination) -> Value {
+    report_of(&examination.report().all(), examination)
+}
+
+fn report_of(found: &[Finding], examination: &Examination) -> Value {
+    json!({"findings": found, "datastores": datastores(examination)})
 }
 
 fn codes(found: &[Finding]) -> BTreeSet<&str> {

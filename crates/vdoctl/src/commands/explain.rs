@@ -137,8 +137,11 @@ fn page(definition: &Definition, width: usize) -> String {
         text += &wrap(&format!("  {}. ", number + 1), &placeholders(&step), width);
     }
     if *fixable {
-        let note =
-            "spec.remediation of the VDOConfig decides whether VDO fixes this automatically.";
+        let note = if document::is_fixed_on_request(definition) {
+            "vdoctl fix drains one node at a time. VDO never does this by itself."
+        } else {
+            "spec.remediation of the VDOConfig decides whether VDO fixes this automatically."
+        };
         text += "\n";
         text += &wrap("  ", note, width);
     }

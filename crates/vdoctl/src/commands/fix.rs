@@ -1,6 +1,8 @@
 //! `vdoctl fix`
 
-use std::collections::BTreeMap;
+mod powered_off;
+
+use std::{collections::BTreeMap, time::Duration};
 
 use api::Finding;
 use clap::Args;
@@ -8,7 +10,10 @@ use health::{Examination, repair::Proposal};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use operator::remediation::{self, RepairClients};
+use operator::{
+    maintenance::{self, DrainOptions, Work},
+    remediation::{self, RepairClients},
+};
 
 use super::{configure::VcenterFlags, doctor, explain};
 use crate::{
@@ -28,6 +33,10 @@ use crate::{
 /// vdoctl shows the changes and asks before it makes them. No change can lose data. If VDO cannot fix the
 /// finding, vdoctl shows how to fix it by hand and exits with code 3. Without a code, vdoctl lists everything
 /// that VDO can fix now.
+///
+/// If a VM must be off for a change, vdoctl drains its node, shuts the VM down, changes it, powers it on and waits
+/// for the node, one node at a time. Evictions respect PodDisruptionBudgets. If vdoctl ends in between, run the same
+/// command again: it continues.
 #[derive(Args, Debug)]
 pub(crate) struct Fix {
     /// The code of the finding, for example VDO-1203 or 1203.
@@ -41,6 +50,16 @@ pub(crate) struct Fix {
     /// Undo the fix with this name. --made lists the names.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["code", "dry_run"])]
     undo: Option<String>,
+    /// Drain nodes although pods lose the data in their emptyDir volumes.
+    #[arg(long)]
+    delete_emptydir_data: bool,
+    /// Drain nodes although nothing creates some of their pods again.
+    #[arg(long)]
+    force: bool,
+    /// How long the drain of a node can take, in minutes.
+    #[arg(long, value_name = "MINUTES", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    drain_timeout: u32,
 }
 
 impl Fix {
@@ -73,40 +92,75 @@ impl Fix {
             return undo(&clients, id, screen).await;
         }
         let facts = std::mem::take(&mut inspection.facts);
-        let mut found = Examination::run(facts.clone()).report().all();
+        let examination = Examination::run(facts.clone());
+        let mut found = examination.report().all();
         found.retain(|finding| code.is_none_or(|code| finding.code == code));
         let proposals = remediation::propose(facts, code);
         let (refused, ready): (Vec<_>, Vec<_>) =
             proposals.into_iter().partition(|proposal| proposal.refused.is_some());
+        let mut unfinished = maintenance::unfinished(&clients.cluster)
+            .await
+            .doing("looking for nodes with unfinished work")?;
+        unfinished.retain(|work| code.is_none_or(|code| work.code == code));
+        // A kubelet can annotate its own node.
+        unfinished.retain(|work| {
+            let own = health::repair::is_of_its_node(&examination, &work.repair);
+            if !own {
+                screen.note(&format!(
+                    "The annotation {} of node {} does not name its VM: vdoctl ignores it.",
+                    plan::names::MAINTENANCE,
+                    work.node()
+                ));
+            }
+            own
+        });
         match code {
-            None => listed(&ready, screen),
-            Some(code) if found.is_empty() => {
+            None => listed(&ready, &unfinished, screen),
+            Some(code) if found.is_empty() && unfinished.is_empty() => {
                 screen.print(&format!("{code} was not found: there is nothing to fix.\n"))
             }
-            Some(_) if ready.is_empty() => by_hand(&found, &refused, screen),
-            Some(_) => self.remediate(&clients, &ready, &refused, screen).await,
+            Some(_) if ready.is_empty() && unfinished.is_empty() => {
+                by_hand(&found, &refused, screen)
+            }
+            Some(_) => self.remediate(&clients, ready, unfinished, &refused, screen).await,
+        }
+    }
+
+    fn drain_options(&self) -> DrainOptions {
+        DrainOptions {
+            delete_empty_dirs: self.delete_emptydir_data,
+            force: self.force,
+            timeout: Duration::from_mins(self.drain_timeout.into()),
         }
     }
 
     async fn remediate(
         &self,
         clients: &RepairClients,
-        ready: &[Proposal],
+        ready: Vec<Proposal>,
+        unfinished: Vec<Work>,
         refused: &[Proposal],
         screen: &Screen,
     ) -> Outcome {
         let text: String = ready.iter().map(|proposal| shown(proposal, screen.width)).collect();
         screen.print(&text)?;
+        let (powered_off, ready): (Vec<_>, Vec<_>) =
+            ready.into_iter().partition(maintenance::needs_power_off);
+        let work = powered_off::Plan::new(unfinished, powered_off);
+        screen.print(&work.shown(screen.width))?;
         for proposal in refused {
             let why = proposal.refused.as_deref().unwrap_or_default();
             screen.print(&wrap(&format!("{} ", paint(CARE, "!")), why, screen.width))?;
         }
+        let options = self.drain_options();
+        work.check(clients, options).await?;
         if self.dry_run {
             screen.note("Nothing was changed.");
             return Ok(());
         }
-        screen.confirm(&format!("Make {}?", count(ready.len(), "change")))?;
-        for proposal in ready {
+        screen.confirm(&format!("Make {}?", count(ready.len() + work.len(), "change")))?;
+        work.run(clients, options, screen).await?;
+        for proposal in &ready {
             let step = ProgressStep::begin(screen, proposal.says.clone());
             match critical::section(remediation::carry_out(clients, proposal)).await {
                 Ok(()) => step.done(""),
@@ -169,8 +223,12 @@ fn shown(proposal: &Proposal, width: usize) -> String {
     text
 }
 
-fn listed(ready: &[Proposal], screen: &Screen) -> Outcome {
-    if ready.is_empty() {
+fn listed(ready: &[Proposal], unfinished: &[Work], screen: &Screen) -> Outcome {
+    for work in unfinished {
+        let text = format!("the work on {} is not finished: vdoctl fix {}", work.node(), work.code);
+        screen.print(&wrap(&format!("{} ", paint(CARE, "!")), &text, screen.width))?;
+    }
+    if ready.is_empty() && unfinished.is_empty() {
         let text = "There is nothing that VDO can fix. vdoctl doctor runs all checks.";
         return screen.print(&wrap("", text, screen.width));
     }

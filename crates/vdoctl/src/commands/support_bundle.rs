@@ -9,11 +9,13 @@ use std::{
 
 use clap::Args;
 use flate2::{Compression, write::GzEncoder};
+use health::Examination;
 use jiff::Timestamp;
 use operator::support::{self, BundleFile};
 use serde::de::IgnoredAny;
 use serde_json::json;
 
+use super::{configure::VcenterFlags, doctor};
 use crate::{
     BUILD,
     cluster::Cluster,
@@ -26,7 +28,7 @@ use crate::{
 
 /// Collect objects, events and logs for support in one archive, without secrets.
 ///
-/// The archive contains VDO's objects, nodes, volumes, claims, CSI objects and storage classes. From the namespaces of VDO and
+/// The archive contains the report of `vdoctl doctor`, VDO's objects, nodes, volumes, claims, CSI objects and storage classes. From the namespaces of VDO and
 /// the drivers, it contains workloads, pods, ConfigMaps, events and logs. It contains the names and keys of
 /// Secrets. vdoctl redacts the values of Secrets in all files.
 #[derive(Args, Debug)]
@@ -45,9 +47,10 @@ impl SupportBundle {
         let cluster = Cluster::connect(global).await?;
         let version = cluster.client.apiserver_version().await.doing("asking for the version")?;
         let step = ProgressStep::begin(screen, "Collect objects, events and logs");
-        let mut files = support::collect(&cluster.client, &cluster.namespace).await;
+        let report = doctors_report(global, &screen.quieter()).await;
+        let mut files = support::collect(&cluster.client, &cluster.namespace, vec![report]).await;
         let unreadable = files.iter().filter(|file| file.unreadable).count();
-        if unreadable == files.len() {
+        if files.iter().all(|file| file.unreadable || file.path == DOCTOR) {
             step.failed("");
             return Err(nothing(&files));
         }
@@ -81,6 +84,27 @@ impl SupportBundle {
             );
         }
         Ok(())
+    }
+}
+
+/// The file with the report of `vdoctl doctor`.
+const DOCTOR: &str = "doctor.json";
+
+/// The findings and datastores that `vdoctl doctor -o json` prints.
+async fn doctors_report(global: &Global, screen: &Screen) -> BundleFile {
+    let inspected = doctor::inspect(global, screen, &VcenterFlags::default(), false).await;
+    let path = DOCTOR.to_owned();
+    match inspected {
+        Ok(inspection) => {
+            inspection.close().await;
+            let examination = Examination::run(inspection.facts);
+            let text = serde_json::to_string_pretty(&doctor::report(&examination));
+            BundleFile { path, text: text.unwrap_or_default(), unreadable: false }
+        }
+        Err(failure) => {
+            let text = json!({"unreadable": failure.to_string()}).to_string();
+            BundleFile { path, text, unreadable: true }
+        }
     }
 }
 

@@ -96,6 +96,11 @@ async fn secrets_in_logs_are_redacted(stage: &Stage) {
     assert!(bundle.err.contains(" logs"), "{}", bundle.all());
     assert!(logs.asked().iter().any(|path| path.contains("previous=true")), "{:?}", logs.asked());
     let text = bundled(stage);
+    let report = text.split_once("vdo-support/doctor.json").map(|(_, report)| report);
+    assert!(
+        report.is_some_and(|report| report.contains("VDO-1614")),
+        "the doctor's report is there"
+    );
     for helps in ["line 7 of a long log", "syncer begins", "it went wrong", "syncer gives up"] {
         assert!(text.contains(helps), "{helps}: the log is there");
     }

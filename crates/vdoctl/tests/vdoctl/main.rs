@@ -15,6 +15,7 @@ mod environment;
 mod gate;
 mod halfway;
 mod images;
+mod maintenance;
 mod moving;
 /// The proxy before a registry of the tests of images.
 #[allow(dead_code, reason = "these tests use a part of it")]
@@ -25,6 +26,7 @@ mod removal;
 mod rollout;
 mod screens;
 mod stage;
+mod storage_class;
 mod tenant;
 #[allow(dead_code, reason = "the tests of the sandbox use it too")]
 mod terminal;

@@ -360,9 +360,9 @@ async fn fixing(stage: &Stage) {
     assert!(output.out.contains("undone"), "{}", output.all());
     stage.hide_disk_ids(false).await;
 
-    // VDO cannot upgrade the hardware version of a VM.
-    let old = json!({"version": "vmx-11"});
-    stage.vcenter.patch_vm("/DC0/vm/node-1", old).await;
+    // VDO deletes no snapshots of VMs.
+    let backed_up = json!({"snapshots": ["nightly"]});
+    stage.vcenter.patch_vm("/DC0/vm/node-1", backed_up).await;
     let doctor = stage.vdoctl(&["doctor", "--only", "VDO-12", "-o", "json"]);
     let found: Value = serde_json::from_str(&doctor.out).unwrap();
     let code = found["findings"][0]["code"].as_str().unwrap();
@@ -370,7 +370,7 @@ async fn fixing(stage: &Stage) {
     assert_eq!(output.code, 3, "{}", output.all());
     assert!(output.out.contains("Fix "), "{}", output.all());
     assert!(output.out.contains("VDO cannot fix this"), "{}", output.all());
-    stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"version": "vmx-21"})).await;
+    stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"snapshots": []})).await;
     let output = stage.vdoctl(&["fix", "9999"]);
     assert_eq!(output.code, 2, "{}", output.all());
     stage.works(&["status", "--wait", "--timeout", "480"]);

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Read-only commands for people, on a healthy cluster.
-const SCREENS: [&str; 30] = [
+const SCREENS: [&str; 32] = [
     "--help",
     "move --help",
     "configure --help",
@@ -30,10 +30,12 @@ const SCREENS: [&str; 30] = [
     "fix --made",
     "plan",
     "plan --all",
+    "prepare",
     "remove csi --dry-run",
     "remove vdo --dry-run",
     "status",
     "status -o wide",
+    "storage-class extra --dry-run",
     "support-bundle --output narrow.tar.gz",
     "upgrade",
     "version",

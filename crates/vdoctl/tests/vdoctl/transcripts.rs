@@ -32,7 +32,7 @@ fn transcripts_fit_sixty_columns() {
 }
 
 /// Commands that never talk to a cluster.
-const ALONE: [&str; 2] = ["explain", "completion"];
+const ALONE: [&str; 3] = ["explain", "prepare", "completion"];
 
 #[test]
 fn every_command_has_a_transcript_of_its_help_its_errors_and_its_success() {

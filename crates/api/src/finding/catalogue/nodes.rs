@@ -51,6 +51,7 @@ catalogue! {
             "govc vm.power -on {vm}",
             "kubectl uncordon {node}",
         ],
+        fixable: true,
     }
     SCSI_SLOTS = "VDO-1205" {
         title: "A node VM has no free SCSI slot for another disk",
@@ -68,6 +69,7 @@ catalogue! {
         seen: "{node}: {others} of {count} SCSI controllers of {vm} are not paravirtual",
         why: "The storage driver uses only paravirtual controllers. Each other controller costs 15 slots, while Kubernetes still schedules up to 59 volumes to the node.",
         remedy: ["With the VM off, change the controllers of {vm} to VMware Paravirtual: Edit Settings, SCSI controller, Change Type"],
+        fixable: true,
     }
     VM_SNAPSHOTS = "VDO-1207" {
         title: "A node VM has snapshots",
@@ -294,6 +296,7 @@ catalogue! {
         seen: "{on} node VMs have it on, {off} have it off: {names}",
         why: "A volume that moves between these VMs loses its record of changed blocks. Incremental backups become full backups, or miss data.",
         remedy: ["Set the same value on all VMs; each needs a power cycle: govc vm.change -vm {vm} -e ctkEnabled={value}"],
+        fixable: true,
     }
     VM_OFF = "VDO-1230" {
         title: "A node's VM is not running",
@@ -313,6 +316,7 @@ catalogue! {
             "govc vm.power -on {vm}",
             "kubectl uncordon {node}",
         ],
+        fixable: true,
     }
     VM_INACCESSIBLE = "VDO-1232" {
         title: "vCenter cannot reach the files of a node's VM",

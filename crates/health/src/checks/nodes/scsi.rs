@@ -31,7 +31,8 @@ fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink
     let others = vm.scsi.iter().filter(|controller| !controller.paravirtual).count();
     if others > 0 {
         let hit = Hit::for_vm(codes::SCSI_KIND, node, found).with("others", others);
-        sink.raise(hit.with("count", vm.scsi.len()));
+        let empty = vm.scsi.iter().filter(|c| !c.paravirtual && c.disks == 0).count();
+        sink.raise(hit.with("count", vm.scsi.len()).with("empty", empty));
     }
 }
 

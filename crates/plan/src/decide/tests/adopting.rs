@@ -508,18 +508,23 @@ fn pods_are_selected_by_the_labels_they_had_wherever_they_are_selected() {
 /// The state that the Go VDO leaves: both drivers installed by it, its Secret, and a vCenter address as the
 /// cluster id.
 fn go_vdo() -> World {
+    go_vdo_with("vmware-system-csi", "3.0.4-rc.1")
+}
+
+/// The same with this storage driver.
+fn go_vdo_with(csi_namespace: &str, csi: &str) -> World {
     let mut world = World::new();
     let parts = [
         ("DaemonSet", "kube-system", "vsphere-cloud-controller-manager", Driver::Cpi),
-        ("Deployment", "vmware-system-csi", "vsphere-csi-controller", Driver::Csi),
-        ("DaemonSet", "vmware-system-csi", "vsphere-csi-node", Driver::Csi),
+        ("Deployment", csi_namespace, "vsphere-csi-controller", Driver::Csi),
+        ("DaemonSet", csi_namespace, "vsphere-csi-node", Driver::Csi),
     ];
     for (kind, namespace, name, driver) in parts {
         theirs(&mut world, kind, namespace, name, driver, role(name));
     }
     for (id, workload) in &mut world.facts.workloads {
         let cloud = workload.driver == Driver::Cpi;
-        workload.version = Some(if cloud { "1.34.0" } else { "3.0.4-rc.1" }.into());
+        workload.version = Some(if cloud { "1.34.0" } else { csi }.into());
         let key = if cloud { "name" } else { "app" };
         workload.selector = BTreeMap::from([(key.to_owned(), id.name.clone())]);
         workload.origin.field_managers = BTreeSet::from([names::PREDECESSOR_MANAGER.to_owned()]);
@@ -545,6 +550,48 @@ fn drivers_of_the_go_vdo_are_adopted_with_their_cluster_id_and_upgraded_on_appro
     assert_eq!(record.version.as_deref(), Some(NEWEST_CSI));
     assert_eq!(world.done.iter().filter(|done| done.starts_with("delete")).count(), 0);
     assert_eq!(world.codes(), ["VDO-1907"], "and its danger is reported");
+}
+
+/// The storage drivers of all matrices of the Go VDO: 0.2.1, 0.3.1, 0.6.0, 0.7.0 and 1.0.0. Before 2.3, the driver
+/// was in `kube-system`.
+#[test]
+fn every_storage_driver_of_the_go_vdo_is_adopted_and_reaches_ready_after_an_approval() {
+    for (namespace, version) in [
+        ("kube-system", "2.2.0"),
+        ("kube-system", "2.2.1"),
+        ("kube-system", "2.2.2"),
+        ("vmware-system-csi", "2.3.0"),
+        ("vmware-system-csi", "2.4.0"),
+        ("vmware-system-csi", "2.5.1"),
+        ("vmware-system-csi", "2.6.2"),
+        ("vmware-system-csi", "2.7.0"),
+        ("vmware-system-csi", "3.0.4-rc.1"),
+    ] {
+        let mut world = go_vdo_with(namespace, version);
+        world.settle();
+        assert_eq!(world.done, ["record CPI", "record CSI"], "{version}: {:#?}", world.plan());
+        let adopted = world.driver(Driver::Csi);
+        assert_eq!(adopted.installed.as_deref(), Some(version), "as it runs");
+        approve(&mut world, Driver::Csi);
+        world.settle();
+        let record = world.record(Driver::Csi);
+        assert!(record.healthy, "{version}: {:#?}", world.plan());
+        assert_eq!(record.version.as_deref(), Some(NEWEST_CSI), "{version}");
+        assert_eq!(record.cluster_id.as_deref(), Some("vc.example.com"), "{version}");
+        assert_eq!(world.done.iter().filter(|done| done.starts_with("delete")).count(), 0);
+    }
+}
+
+#[test]
+fn a_storage_driver_that_is_older_than_the_catalog_is_adopted_only_from_the_go_vdo() {
+    let mut world = go_vdo_with("vmware-system-csi", "2.5.1");
+    adopt(&mut world, "Automatic");
+    for workload in world.facts.workloads.values_mut() {
+        workload.origin.field_managers.insert("kubectl-client-side-apply".into());
+    }
+    world.settle();
+    assert_eq!(world.driver(Driver::Csi).next, Next::Blocked);
+    assert!(world.codes().contains(&"VDO-1922".into()), "{:?}", world.codes());
 }
 
 #[test]
