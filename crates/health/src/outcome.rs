@@ -57,7 +57,7 @@ mod tests {
         shortcuts::Shortcuts,
     };
 
-    fn of(name: &str, facts: Facts) -> Verdict {
+    fn verdict(name: &str, facts: Facts) -> Verdict {
         let all = outcomes(&Examination::run(facts));
         assert_eq!(all.len(), checks::all().len());
         all.into_iter().find(|(check, _)| check.name == name).unwrap().1
@@ -75,17 +75,20 @@ mod tests {
         let mut facts = sample::cluster(Platform::Kubernetes);
         facts.vm("worker-1").disk_uuid = false.into();
         facts.vm("worker-1").disk_uuid_set = false;
-        assert_eq!(of("nodes/disk_uuid", facts), Verdict::Failed(BTreeSet::from(["VDO-1203"])));
+        assert_eq!(
+            verdict("nodes/disk_uuid", facts),
+            Verdict::Failed(BTreeSet::from(["VDO-1203"]))
+        );
         let mut facts = sample::cluster(Platform::Kubernetes);
         facts.storage_driver().accounts = Known::unknown("forbidden");
-        assert_eq!(of("drivers/accounts", facts), Verdict::CannotTell("forbidden".into()));
+        assert_eq!(verdict("drivers/accounts", facts), Verdict::CannotTell("forbidden".into()));
     }
 
     #[test]
     fn a_check_of_vms_cannot_tell_while_a_vm_is_not_known() {
         let mut facts = sample::cluster(Platform::Kubernetes);
         facts.vcenter().inventory = Known::unknown("vCenter does not answer");
-        let verdict = of("nodes/hardware", facts);
+        let verdict = verdict("nodes/hardware", facts);
         assert!(matches!(verdict, Verdict::CannotTell(_)), "{verdict:?}");
     }
 }

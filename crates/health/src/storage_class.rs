@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn a_datastore_that_cannot_take_volumes_is_skipped_with_the_reason() {
-        let spoil: [(fn(&mut Datastore), &str); 3] = [
+        type Spoil = fn(&mut Datastore);
+        let spoil: [(Spoil, &str); 3] = [
             (|store| store.accessible = false, "cannot access"),
             (|store| store.maintenance = true, "maintenance mode"),
             (|store| store.storage_pod = Some("pod".into()), "datastore cluster pod"),

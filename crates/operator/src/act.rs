@@ -324,7 +324,7 @@ pub fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Erro
     })
 }
 
-/// Applies an object. Returns the change of others that this reverted. `seen`: the object as a watch shows it.
+/// Applies an object. Returns the change of another manager that this reverted. `seen`: the object as a watch shows it.
 async fn apply(
     client: &Client,
     object: &Object,

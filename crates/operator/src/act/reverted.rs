@@ -1,4 +1,4 @@
-//! Describes the changes of others that an apply reverted, field by field.
+//! Describes the changes of other managers that an apply reverted, field by field.
 //!
 //! The description never contains a value of a Secret, of a ConfigMap or of an environment variable.
 

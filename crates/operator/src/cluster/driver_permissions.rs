@@ -33,13 +33,13 @@ pub(crate) struct RoleRules(Vec<Rule>);
 impl RoleRules {
     pub(crate) fn from_role(role: &ClusterRole) -> Self {
         let rules = role.rules.iter().flatten().filter(|rule| is_relevant(rule));
-        let rule = |rule: &PolicyRule| Rule {
+        let reduced = rules.map(|rule| Rule {
             groups: rule.api_groups.clone().unwrap_or_default(),
             resources: rule.resources.clone().unwrap_or_default(),
             verbs: rule.verbs.clone(),
             names: rule.resource_names.clone().unwrap_or_default(),
-        };
-        Self(rules.map(rule).collect())
+        });
+        Self(reduced.collect())
     }
 
     fn grants(&self, need: &Need) -> bool {
@@ -106,7 +106,7 @@ fn needs(role: &Object) -> BTreeSet<Need> {
     all
 }
 
-/// What a release grants to one of its workloads.
+/// The permissions that a release grants to one of its workloads.
 #[derive(Clone, Debug, Default)]
 struct Granted {
     role: String,
@@ -236,7 +236,7 @@ mod tests {
             match object.kind() {
                 "ClusterRole" => {
                     let role: ClusterRole = serde_json::from_value(value).unwrap();
-                    roles.extend(CachedRole::from_role(&role).map(|found| (name, found)));
+                    roles.insert(name, CachedRole::from_role(&role));
                 }
                 "ClusterRoleBinding" => {
                     let binding: ClusterRoleBinding = serde_json::from_value(value).unwrap();

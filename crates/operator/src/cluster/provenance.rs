@@ -92,7 +92,7 @@ fn allows(rule: &PolicyRule, group: &str, resource: &str, verbs: &[&str]) -> boo
         && rule.verbs.iter().any(|one| one == "*" || verbs.contains(&one.as_str()))
 }
 
-/// A ClusterRole, reduced to what VDO compares.
+/// A ClusterRole, reduced to the parts that VDO compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CachedRole {
     /// Its identifying permissions, if it has any.
@@ -101,9 +101,8 @@ pub(crate) struct CachedRole {
 }
 
 impl CachedRole {
-    pub(crate) fn from_role(role: &ClusterRole) -> Option<Self> {
-        let identifies = Permissions::from_role(role);
-        Some(Self { identifies, rules: RoleRules::from_role(role) })
+    pub(crate) fn from_role(role: &ClusterRole) -> Self {
+        Self { identifies: Permissions::from_role(role), rules: RoleRules::from_role(role) }
     }
 }
 

@@ -193,7 +193,7 @@ impl Stores {
             roles: watch.required(
                 Api::all(api(client)),
                 &every,
-                CachedRole::from_role,
+                |role| Some(CachedRole::from_role(role)),
                 PartialEq::ne,
             ),
             bindings: watch.required(

@@ -185,6 +185,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "a test passes literals")]
     fn pod(metadata: serde_json::Value, spec: serde_json::Value) -> Pod {
         serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
     }

@@ -96,9 +96,9 @@ impl ObjectEdit {
         match (parent, value) {
             (Value::Object(map), Some(value)) => drop(map.insert(key, value)),
             (Value::Object(map), None) => drop(map.remove(&key)),
-            (Value::Array(list), None) => drop(list.remove(key.parse().expect("an index"))),
-            (Value::Array(list), Some(value)) => {
-                list[key.parse::<usize>().expect("an index")] = value;
+            (Value::Array(items), None) => drop(items.remove(key.parse().expect("an index"))),
+            (Value::Array(items), Some(value)) => {
+                items[key.parse::<usize>().expect("an index")] = value;
             }
             (other, _) => panic!("{pointer}: {other}"),
         }

@@ -145,7 +145,7 @@ impl Score {
                 bad.map(|(name, what)| format!("- `{name}`; {what}\n")).collect();
             bad.sort();
             if !bad.is_empty() {
-                text += &format!("\n### {}\n\n{}", area.name(), bad.concat());
+                text.extend(["\n### ", area.name(), "\n\n", &bad.concat()]);
             }
         }
         if text.is_empty() { "\nNone.\n".into() } else { text }

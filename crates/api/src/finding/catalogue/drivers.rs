@@ -211,7 +211,7 @@ catalogue! {
         title: "Somebody added fields to a driver's workload",
         severity: Warning,
         seen: "{workload}: {manager} added {fields}",
-        why: "VDO reverts changes of the fields that it sets, and leaves other fields as they are. An added field can keep the driver's pods from running: a node selector, a proxy, a volume.",
+        why: "VDO reverts changes of the fields that it sets, and leaves other fields as they are. An added field can keep the driver's pods from running: a scheduler, a proxy, a volume.",
         remedy: ["{step}", "To keep such a setting, set it in spec.overrides of the VDOConfig"],
     }
 }

@@ -141,7 +141,7 @@ mod tests {
                 facts.storage_driver().accounts = vec![lost].into();
             },
             |facts| {
-                facts.storage_driver().accounts = Known::unknown("VDO cannot list ClusterRoles")
+                facts.storage_driver().accounts = Known::unknown("VDO cannot list ClusterRoles");
             },
         );
         let lost = account(&[("patch", "volumeattachments/status")], true);
