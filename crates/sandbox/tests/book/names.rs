@@ -45,7 +45,7 @@ const OTHERS: [&str; 26] = [
 ];
 
 /// Flags of other programs in pages.
-const OTHER_FLAGS: [&str; 18] = [
+const OTHER_FLAGS: [&str; 19] = [
     "--cloud-provider",           // kubelet, kube-controller-manager
     "--cloud-config",             // cloud controllers
     "--node-ip",                  // kubelet
@@ -56,11 +56,12 @@ const OTHER_FLAGS: [&str; 18] = [
     "--kubelet-arg",              // k3s, RKE2
     "--feature-gates",            // csi-provisioner
     "--strict-topology",          // csi-provisioner
-    "--worker-threads",           // the sidecars of the storage driver, as the next four
+    "--worker-threads",           // the sidecars of the storage driver, as the next five
     "--kube-api-qps",
     "--kube-api-burst",
     "--retry-interval-start",
     "--retry-interval-max",
+    "--leader-election-renew-deadline",
     "--profile",          // cargo
     "--test",             // cargo
     "--create-namespace", // helm
