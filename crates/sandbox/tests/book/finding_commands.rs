@@ -58,7 +58,7 @@ const DRY_RUNS: [&str; 11] = [
 
 /// Values of the placeholders: in commands that contain the first text, the third replaces the second. The first match
 /// applies.
-const PLACEHOLDERS: [(&str, &str, &str); 71] = [
+const PLACEHOLDERS: [(&str, &str, &str); 72] = [
     ("annotate vdoconfig", "<name>", "vdo"),
     ("annotate lease", "<lease>", "vdo-leader"),
     ("vdo-followed", "<namespace>", "vmware-system-vdo"),
@@ -85,6 +85,7 @@ const PLACEHOLDERS: [(&str, &str, &str); 71] = [
     ("session", " ID", " $SESSION"),
     ("", "disk-...", "disk-1000-0"),
     ("govc", "<user>", "spare@vsphere.local"),
+    ("auth can-i", "<user>", "system:serviceaccount:vmware-system-vdo:vdo"),
     ("govc", "<list>", "Cns.Searchable"),
     ("govc", "-a ROLE", "-a SPARE"),
     ("govc", "CNS-", "SPARE-CNS-"),
