@@ -53,7 +53,9 @@ async fn the_upstream_storage_controller_starts_with_the_rendered_objects() {
         vcenter.address().port(),
         authority.display()
     );
-    let config = files.write("csi-vsphere.conf", config).unwrap().display().to_string();
+    // Alone in its folder, as in the pod: the driver loads it again after each change of any file next to it.
+    let secret = Workdir::new("upstream-csi-secret").unwrap();
+    let config = secret.write("csi-vsphere.conf", config).unwrap().display().to_string();
     let socket = files.path().join("csi.sock");
 
     // The rendered variables and flags, with local files and the pod's namespace filled in.

@@ -129,7 +129,17 @@ async fn one_vdoconfig_leads_to_running_drivers_with_the_rendered_configuration(
     let sanity_run =
         Process::spawn(&sanity, "csi-sanity", arguments, &[], &testbed.workdir).unwrap();
     let ended = sanity_run.wait(60).await;
-    assert!(ended.is_some_and(|ended| ended.success()), "{}\n{}", sanity_run.tail(), driver.tail());
+    assert!(
+        ended.is_some_and(|ended| ended.success()),
+        "{}\n{}",
+        sanity_run.output(),
+        driver.tail()
+    );
+    assert!(
+        !driver.log().contains("reloaded configuration"),
+        "nobody changed it: {}",
+        driver.tail()
+    );
     let log = sanity_run.output() + &sanity_run.log();
     assert!(log.contains("Ran ") && !log.contains("Ran 0 of"), "Identity and Probe: {log}");
     for write in testbed.writes() {

@@ -316,7 +316,10 @@ impl Testbed {
     pub async fn upstream_storage_controller(&self) -> (Process, PathBuf) {
         let namespace = "vmware-system-csi";
         let config = self.secret(namespace, "vsphere-config-secret", "csi-vsphere.conf").await;
-        let config = self.workdir.write("csi-vsphere.conf", config).unwrap();
+        // Alone in its folder, as in the pod: the driver loads it again after each change of any file next to it,
+        // such as a log.
+        std::fs::create_dir_all(self.workdir.path().join("storage")).unwrap();
+        let config = self.workdir.write("storage/csi-vsphere.conf", config).unwrap();
         let socket = self.workdir.path().join("csi.sock");
         let account = User::service_account(namespace, "vsphere-csi-controller");
         let kubeconfig = self.plane.kubeconfig_as(&account).display().to_string();
