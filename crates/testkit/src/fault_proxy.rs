@@ -151,6 +151,12 @@ fn ends(state: State) -> bool {
     matches!(state, State::Cut | State::Reset)
 }
 
+/// The state, once it is not a black hole: bytes that were read before wait until it heals. `None` if the proxy
+/// ends.
+async fn outside_black_hole(state: &mut watch::Receiver<State>) -> Option<State> {
+    state.wait_for(|now| *now != State::BlackHole).await.ok().map(|now| *now)
+}
+
 /// Copies bytes in one direction until either side closes.
 async fn pump(
     mut from: ReadHalf<'_>,
@@ -161,17 +167,19 @@ async fn pump(
     let mut buffer = vec![0; 64 * 1024];
     let (mut passed, mut before) = (0, State::Fair);
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        // Bytes that were read before the black hole wait until it heals.
-        if state.wait_for(|now| *now != State::BlackHole).await.is_err() {
-            return;
-        }
-        let now = *state.borrow();
+        let Some(now) = outside_black_hole(&mut state).await else { return };
         if now != before {
             (passed, before) = (0, now);
         }
         let mut piece = &buffer[..read];
         match now {
-            State::Slow(by) => sleep(by).await,
+            State::Slow(by) => {
+                sleep(by).await;
+                // The black hole can have begun meanwhile.
+                if outside_black_hole(&mut state).await.is_none() {
+                    return;
+                }
+            }
             State::HalfAnswer(limit) if is_answer => {
                 piece = &piece[..read.min(limit.saturating_sub(passed))];
             }

@@ -20,9 +20,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     error::{DiedSnafu, Error, FilesSnafu, NotReadySnafu, SpawnSnafu},
-    eventually::{Deadline, eventually},
+    eventually::Deadline,
     workdir::Workdir,
 };
+
+/// How long no thread of an idle process runs. Shorter than the pauses between its periodic tasks.
+const IDLE: Duration = Duration::from_millis(200);
 
 /// A running program, killed when dropped.
 #[derive(Debug)]
@@ -134,30 +137,33 @@ impl Process {
         (field("VmRSS:"), field("VmHWM:"))
     }
 
-    /// Waits until it is idle: all its threads sleep and use no CPU in between.
+    /// Waits until it is idle: all its threads sleep, and none of them ran for [`IDLE`].
     ///
     /// # Panics
     /// If it is busy for a minute.
     pub async fn until_idle(&self) {
+        // Counts every time a thread ran, however short: the CPU time of a process has steps of 10 ms.
         let threads = || -> Vec<String> {
             let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
-            let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat"));
-            let cpu_time = |stat: String| {
-                let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-                Some(format!("{} {}", fields.first()?, fields.get(11..13)?.join(" ")))
-            };
             let tasks = tasks.into_iter().flatten().flatten();
-            tasks.filter_map(|task| stat(task).ok()).filter_map(cpu_time).collect()
+            let statuses = tasks.map(|task| std::fs::read_to_string(task.path().join("status")));
+            let parts = ["State:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
+            let ran = |status: String| -> String {
+                let lines = status.lines().filter(|line| parts.iter().any(|p| line.starts_with(p)));
+                lines.collect::<Vec<_>>().join(" ")
+            };
+            statuses.flatten().map(ran).collect()
         };
-        let (mut before, mut same) = (threads(), 0);
-        eventually("the process is idle", 60, async || {
+        let end = Instant::now() + Duration::from_secs(60);
+        let (mut before, mut since) = (threads(), Instant::now());
+        while since.elapsed() < IDLE {
+            assert!(Instant::now() < end, "the process is busy for a minute: {before:#?}");
+            sleep(Duration::from_millis(20)).await;
             let now = threads();
-            let idle = now == before && now.iter().all(|thread| thread.starts_with('S'));
-            same = if idle { same + 1 } else { 0 };
-            before = now;
-            if same >= 10 { Ok(()) } else { Err(format!("{before:?}")) }
-        })
-        .await;
+            if now != before || !now.iter().all(|thread| thread.starts_with("State:\tS")) {
+                (before, since) = (now, Instant::now());
+            }
+        }
     }
 
     /// Waits until it ends by itself, with the deadline of [`eventually`](crate::eventually()).

@@ -68,6 +68,27 @@ async fn a_black_hole_swallows_until_it_heals() {
 }
 
 #[tokio::test]
+async fn a_black_hole_holds_back_what_a_delay_holds() {
+    let (server, _tasks) = echo().await;
+    let proxy = FaultProxy::before(server).await;
+    let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut stream, "hello").await.unwrap(), "hello");
+
+    proxy.delay(Duration::from_millis(500));
+    stream.write_all(b"anybody?").await.unwrap();
+    // The first direction's delay is over, the second one's has begun.
+    tokio::time::sleep(Duration::from_millis(750)).await;
+    proxy.black_hole();
+    let mut answer = [0; 8];
+    let silence = timeout(Duration::from_millis(700), stream.read_exact(&mut answer)).await;
+    assert!(silence.is_err(), "nothing must pass");
+
+    proxy.heal();
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"anybody?");
+}
+
+#[tokio::test]
 async fn cut_closes_and_reset_resets_all_connections() {
     let (server, _tasks) = echo().await;
     let proxy = FaultProxy::before(server).await;
