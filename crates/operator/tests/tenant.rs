@@ -4,14 +4,11 @@
 
 mod common;
 
-use std::{collections::BTreeMap, time::Duration};
-
 use api::{Severity, VDOConfigStatus};
-use common::{TENANT, Testbed, objects_of_the_admin};
+use common::{TENANT, Testbed, admin_objects_at_rest};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::{Api, api::DeleteParams};
 use serde_json::{Value, json};
-use testkit::eventually;
 
 const ELSEWHERE: &str = "elsewhere";
 
@@ -85,7 +82,7 @@ async fn a_lookalike_changes_nothing_and_an_admins_driver_in_another_namespace_i
 async fn an_attack_on_running_drivers_changes_no_object_of_the_admin() {
     let (testbed, operator) = Testbed::with_storage(&[]).await;
     testbed.finding_about("VDO-1914", 60, &[TENANT]).await;
-    let before = at_rest(&testbed).await;
+    let before = admin_objects_at_rest(&testbed.client()).await;
     for part in
         ["VDOConfig", "Secret vmware-system-vdo/", "DaemonSet vmware-system-csi/", "ClusterRole"]
     {
@@ -98,7 +95,7 @@ async fn an_attack_on_running_drivers_changes_no_object_of_the_admin() {
     let again = json!({"metadata": {"annotations": {plan::names::CHECK_NOW: "again"}}});
     testbed.change(again).await;
     testbed.ready(&operator, 60).await;
-    let mut after = at_rest(&testbed).await;
+    let mut after = admin_objects_at_rest(&testbed.client()).await;
     let annotations = "/metadata/annotations";
     let mut own = before.clone();
     for all in [&mut own, &mut after] {
@@ -116,18 +113,4 @@ async fn an_attack_on_running_drivers_changes_no_object_of_the_admin() {
     }
     let new: Vec<&String> = after.keys().filter(|id| !own.contains_key(*id)).collect();
     assert_eq!(new, Vec::<&String>::new());
-}
-
-/// The objects of the admin, as soon as VDO has finished its own changes.
-async fn at_rest(testbed: &Testbed) -> BTreeMap<String, Value> {
-    let client = testbed.client();
-    eventually("the objects of the admin do not change", 60, async || {
-        let before = objects_of_the_admin(&client).await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let after = objects_of_the_admin(&client).await;
-        let changed: Vec<&String> =
-            after.keys().filter(|id| before.get(*id) != after.get(*id)).collect();
-        if changed.is_empty() { Ok(before) } else { Err(format!("{changed:?}")) }
-    })
-    .await
 }

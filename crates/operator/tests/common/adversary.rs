@@ -2,19 +2,19 @@
 //!
 //! The tenant has the ClusterRole `admin` in their own namespace, and all of `vdo.vmware.com` there.
 //! Every trick of [`TRICKS`] runs right after the cluster starts, before the admin configures anything: in each test
-//! program of the operator, in the test of the cloud controller with the operator, and in the tests of vdoctl. These
-//! checks hold the line, all but the third in every test program of the operator:
+//! program of the operator, in the test of the cloud controller with the operator, in the tests of vdoctl, and next to
+//! an installation on real nodes. These checks hold the line, all but the third in every test program of the operator:
 //!
 //! - [`assert_ignored`] checks every status of the VDOConfig that a test reads: it contains nothing of the
 //!   tenant's, except in findings up to Warning.
 //! - [`Adversary::assert_held`] checks the objects of the drivers whenever a test finds VDO ready: none refers to
 //!   the tenant.
-//! - [`objects_of_the_admin`] compares everything that belongs to the admin before and after a second attack on
+//! - [`admin_objects_at_rest`] compares everything that belongs to the admin before and after a second attack on
 //!   running drivers.
 //! - At the end, no program has connected to the tenant's address. The operator has read and written nothing in
 //!   the tenant's namespace but the status of its own kinds.
 
-use std::{collections::BTreeMap, net::TcpListener};
+use std::{collections::BTreeMap, net::TcpListener, time::Duration};
 
 use api::{VDOConfig, finding::Severity};
 use k8s_openapi::api::{
@@ -224,9 +224,12 @@ where
         + serde::Serialize,
 {
     let api = Api::<K>::namespaced(client.clone(), namespace);
-    // An API server that does not answer is not a failure here.
-    let all = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-    all.into_iter()
+    let all = eventually("the API server lists", 60, async || {
+        api.list(&ListParams::default()).await.map_err(|error| error.to_string())
+    })
+    .await;
+    all.items
+        .into_iter()
         .map(|mut object| {
             object.meta_mut().managed_fields = None;
             let name = object.meta().name.clone().unwrap_or_default();
@@ -271,7 +274,7 @@ const OF_THE_ADMIN: &[(&str, &str)] = &[
 /// All objects outside the tenant's namespace that only the admin or VDO may change, by kind and name. They
 /// come without their status and without the metadata that the API server maintains. The uid stays: it differs
 /// if somebody re-creates an object.
-pub async fn objects_of_the_admin(client: &Client) -> BTreeMap<String, Value> {
+async fn objects_of_the_admin(client: &Client) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for (version, kind) in OF_THE_ADMIN {
         let list = api_of(client, &json!({"apiVersion": version, "kind": kind}));
@@ -292,6 +295,19 @@ pub async fn objects_of_the_admin(client: &Client) -> BTreeMap<String, Value> {
         }
     }
     all
+}
+
+/// [`objects_of_the_admin`], as soon as VDO has finished its own changes.
+pub async fn admin_objects_at_rest(client: &Client) -> BTreeMap<String, Value> {
+    eventually("the objects of the admin do not change", 60, async || {
+        let before = objects_of_the_admin(client).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let after = objects_of_the_admin(client).await;
+        let changed: Vec<&String> =
+            after.keys().filter(|id| before.get(*id) != after.get(*id)).collect();
+        if changed.is_empty() { Ok(before) } else { Err(format!("{changed:?}")) }
+    })
+    .await
 }
 
 /// The API for the kind of an object, in its namespace if it has one.

@@ -37,7 +37,7 @@ use testkit::{
 };
 
 use adversary::Adversary;
-pub use adversary::{TENANT, objects_of_the_admin};
+pub use adversary::{TENANT, admin_objects_at_rest};
 use plan::ObjectId;
 pub use published::{catalog, upstream_cpi, upstream_csi};
 

@@ -8,6 +8,7 @@
 //!   kubernetes_suite   Kubernetes' own storage tests
 //!   quick_start   the page of the book, typed
 //!   storage   volumes of our storage driver in pods
+//!   tenant    a hostile tenant next to a running installation
 //!   trust     certificate authorities in images
 //! ```
 #![allow(
@@ -18,6 +19,10 @@
     reason = "a failed unwrap fails the test"
 )]
 
+/// The hostile tenant of the operator's tests.
+#[allow(dead_code, unreachable_pub, reason = "these tests use a part of it")]
+#[path = "../../../operator/tests/common/adversary.rs"]
+mod adversary;
 mod air_gap;
 mod bad_days;
 mod cluster;
@@ -25,6 +30,7 @@ mod install_paths;
 mod kubernetes_suite;
 mod quick_start;
 mod storage;
+mod tenant;
 mod trust;
 
 use std::{collections::HashMap, time::Duration};
@@ -119,6 +125,7 @@ async fn vdo_is_installed_from_a_registry_and_its_pods_initialise_real_nodes() {
         let used = cluster.nodes[0].working_set(program).unwrap();
         println!("{program}: working set {:.1} MiB", used as f64 / 1_048_576.0);
     }
+    tenant::changes_nothing(&cluster).await;
 }
 
 /// The kernel enforces what the pod's security context asks for.
