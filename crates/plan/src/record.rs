@@ -155,9 +155,7 @@ pub struct Rejected {
     pub implementation: Implementation,
     /// The reason of the failure.
     pub why: String,
-    /// The generation of the VDOConfig that asked for the release.
-    pub generation: i64,
-    /// The approval at that time.
+    /// The approval and the driver's part of the spec at that time.
     pub circumstances: String,
     /// The digest of its catalog entry at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
