@@ -55,6 +55,22 @@ fn a_vcenter_that_nothing_refers_to_is_no_trouble() {
 }
 
 #[test]
+fn the_status_lists_no_more_vcenters_than_the_api_server_accepts() {
+    let mut world = World::installed();
+    for number in 0..40 {
+        let other = world.vcenter().clone();
+        world.facts.vcenters.insert(format!("vc-{number}"), other);
+    }
+    let listed = status(&world.facts, &world.plan()).versions.unwrap().vcenters.len();
+    let crds = api::crds();
+    let crd = crds.iter().find(|crd| crd.spec.names.kind == "VDOConfig").unwrap();
+    let crd = json!(crd);
+    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/versions";
+    let most = crd.pointer(&format!("{schema}/properties/vcenters/maxItems")).unwrap();
+    assert_eq!(json!(listed), *most);
+}
+
+#[test]
 fn a_window_in_a_time_zone_that_does_not_exist_is_reported_at_once() {
     let mut world = World::installed();
     world.edit_spec(|config| {
