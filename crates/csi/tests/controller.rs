@@ -150,6 +150,10 @@ async fn a_detach_from_a_vm_that_is_gone_succeeds() {
     stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
     eventually("the detach succeeds", 30, async || stage.unpublish(&id, &node(1)).await).await;
     stage.unpublish("no-such-volume", &node(2)).await.unwrap();
+    // XML cannot represent every id.
+    stage.unpublish("\u{5}no-such-volume", &node(2)).await.unwrap();
+    let unknown = stage.publish("\u{5}no-such-volume", &node(2)).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound, "{unknown}");
     stage.unpublish(&id, "no-such-node").await.unwrap();
     let unknown = stage.publish(&id, &node(1)).await.unwrap_err();
     assert_eq!(unknown.code(), Code::NotFound, "{unknown}");

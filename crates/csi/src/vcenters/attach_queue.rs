@@ -193,7 +193,8 @@ fn fault(message: &str) -> Fault {
     Fault { kind: FaultKind::Other, type_name, message, details: Vec::new(), cause: None }
 }
 
-/// CNS names the volume of an outcome, except in some faults; then the order of the request counts.
+/// CNS names the volume of an outcome, except in some faults; then the order of the request counts. It also counts for
+/// a fault with a name that nobody asked for: XML cannot represent some ids, so the fault names another one.
 fn by_spec(
     specs: &[AttachSpec],
     outcomes: Vec<(Option<VolumeId>, Result<String, Fault>)>,
@@ -205,7 +206,12 @@ fn by_spec(
         let named = outcomes.iter().position(|outcome| {
             outcome.as_ref().is_some_and(|(volume, _)| volume.as_ref() == Some(&spec.volume))
         });
-        let is_unnamed = |at: &usize| matches!(outcomes.get(*at), Some(Some((None, _))));
+        let is_asked_for = |id: &VolumeId| specs.iter().any(|spec| spec.volume == *id);
+        let is_unnamed = |at: &usize| match outcomes.get(*at) {
+            Some(Some((None, _))) => true,
+            Some(Some((Some(other), Err(_)))) => !is_asked_for(other),
+            _ => false,
+        };
         let at = named.or_else(|| Some(position).filter(|at| ordered && is_unnamed(at)));
         let outcome = at.and_then(|at| outcomes.get_mut(at)?.take());
         found.push(match outcome {
@@ -253,6 +259,27 @@ mod tests {
         let found = by_spec(&specs, outcomes);
         assert!(found[0].is_err());
         assert!(matches!(&found[1], Ok(disk) if disk == "disk-of-b"));
+    }
+
+    #[test]
+    fn a_fault_with_a_name_that_nobody_asked_for_counts_by_its_order() {
+        // XML cannot represent the first character.
+        let specs = [spec("\u{5}d2e0fc"), spec("b")];
+        let unrepresentable = || Some(VolumeId::from("\u{FFFD}d2e0fc"));
+        let outcomes = vec![
+            (unrepresentable(), Err(fault("no such volume"))),
+            (Some(VolumeId::from("b")), Ok("disk-of-b".to_owned())),
+        ];
+        let found = by_spec(&specs, outcomes);
+        let message = |outcome: &Outcome| match outcome {
+            Err(Refused::Volume(fault)) => fault.message.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(message(&found[0]), "no such volume");
+        assert!(matches!(&found[1], Ok(disk) if disk == "disk-of-b"));
+        // A disk never counts by its order.
+        let disk = by_spec(&specs[..1], vec![(unrepresentable(), Ok("disk".to_owned()))]);
+        assert_eq!(message(&disk[0]), "CNS returned no result for the volume");
     }
 
     #[test]
