@@ -138,7 +138,7 @@ async fn upstream(cluster: &Cluster) -> BTreeMap<String, Vec<u64>> {
         let log = pods.logs("upstream", &Default::default()).await.unwrap_or_default();
         let names = nodes.list(&ListParams::default()).await.unwrap().items;
         let seen = names.iter().filter_map(|node| node.metadata.name.as_deref());
-        if log.contains("successfully acquired lease") && seen.count() == cluster.nodes.len() {
+        if log.contains("acquired lease") && seen.count() == cluster.nodes.len() {
             Ok(())
         } else {
             Err(log)
