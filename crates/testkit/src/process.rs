@@ -154,7 +154,7 @@ impl Process {
             };
             statuses.flatten().map(ran).collect()
         };
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_mins(1);
         let (mut before, mut since) = (threads(), Instant::now());
         while since.elapsed() < IDLE {
             assert!(Instant::now() < end, "the process is busy for a minute: {before:#?}");

@@ -2,7 +2,10 @@
 
 use api::VDOConfig;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::DeleteParams};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+};
 use testkit::eventually;
 
 use crate::{
@@ -43,7 +46,7 @@ pub(crate) async fn changes_nothing(cluster: &Cluster) {
     assert_eq!(new, Vec::<&String>::new());
     tenant.assert_held(&client).await;
     let configs = Api::<VDOConfig>::namespaced(client, NAMESPACE);
-    for config in configs.list(&Default::default()).await.unwrap() {
+    for config in configs.list(&ListParams::default()).await.unwrap() {
         adversary::assert_ignored(&config);
     }
 }
