@@ -137,7 +137,7 @@ impl Process {
         (field("VmRSS:"), field("VmHWM:"))
     }
 
-    /// Waits until it is idle: all its threads sleep, and none of them ran for [`IDLE`].
+    /// Waits until it is idle: all its threads sleep, and none of them ran for a moment.
     ///
     /// # Panics
     /// If it is busy for a minute.
