@@ -155,7 +155,9 @@ pub struct Rejected {
     pub implementation: Implementation,
     /// The reason of the failure.
     pub why: String,
-    /// The approval and the driver's part of the spec at that time.
+    /// The generation of the VDOConfig that asked for the release.
+    pub generation: i64,
+    /// The approval at that time.
     pub circumstances: String,
     /// The digest of its catalog entry at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]

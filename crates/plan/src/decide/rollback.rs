@@ -137,6 +137,7 @@ pub(super) fn rejection(facts: &Facts, driver: Driver, record: &Record) -> Optio
         version: record.version.clone()?,
         implementation: record.implementation,
         why: trouble(facts, driver),
+        generation: facts.generation(),
         circumstances: circumstances(facts, driver),
         entry: record.running().and_then(|build| entry(facts, driver, &build)),
     })
@@ -161,12 +162,14 @@ pub(super) fn rejected<'a>(
     (same && stands(facts, driver, rejected)).then_some(rejected)
 }
 
-/// Whether nothing has changed since VDO rolled back a release: neither the driver's part of the spec, nor the
-/// approval, nor the catalog entry of this very release. A catalog without the release does not count as a change.
+/// Whether nothing has changed since VDO rolled back a release: neither the spec, nor the approval, nor the
+/// catalog entry of this very release. A catalog without the release does not count as a change.
 fn stands(facts: &Facts, driver: Driver, rejected: &Rejected) -> bool {
     let now = rejected.build().and_then(|build| entry(facts, driver, &build));
     let same_entry = rejected.entry.as_ref().zip(now).is_none_or(|(then, now)| *then == now);
-    rejected.circumstances == circumstances(facts, driver) && same_entry
+    rejected.generation == facts.generation()
+        && rejected.circumstances == circumstances(facts, driver)
+        && same_entry
 }
 
 /// Whether VDO can try a rejected release again, because something has changed since.
@@ -180,16 +183,12 @@ fn entry(facts: &Facts, driver: Driver, build: &Build) -> Option<String> {
     Some(digest(&json!(release)))
 }
 
-/// The approval and the driver's part of the spec, under which VDO tries a release.
+/// The approval under which VDO tries a release, in addition to the spec.
 fn circumstances(facts: &Facts, driver: Driver) -> String {
     let annotations = facts.config.metadata.annotations.as_ref();
     let approved = annotations.and_then(|all| all.get(release::annotation(driver)));
     let approved = approved.map_or("nothing", String::as_str);
-    let spec = match driver {
-        Driver::Cpi => json!(facts.config.spec.cloud_provider),
-        Driver::Csi => json!(facts.config.spec.storage_provider),
-    };
-    format!("approved: {approved}, spec: {}", digest(&spec))
+    format!("approved: {approved}")
 }
 
 pub(super) fn finding(

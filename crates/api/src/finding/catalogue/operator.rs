@@ -31,8 +31,8 @@ catalogue! {
         title: "VDO rolled back a release that did not become healthy",
         severity: Error,
         seen: "{driver} {version}: {reason}; {running} runs again",
-        why: "VDO rolls back to the previous release if a new one does not become healthy in time. It retries when the driver's part of the VDOConfig, the approval, or the catalog's entry of this release changes.",
-        remedy: ["Fix the cause named above", "Then change the driver's part of the VDOConfig, for example its version field, and VDO retries", "With policy Manual, remove the approval and approve again: kubectl annotate vdoconfig --namespace {namespace} {config} {approval}-"],
+        why: "VDO rolls back to the previous release if a new one does not become healthy in time. It does not retry until something changes.",
+        remedy: ["Fix the cause named above", "Then change the VDOConfig, for example its version field, and VDO retries", "With policy Manual, remove the approval and approve again: kubectl annotate vdoconfig --namespace {namespace} {config} {approval}-"],
     }
     PAUSED = "VDO-1906" {
         title: "VDO is paused",
