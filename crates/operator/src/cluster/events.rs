@@ -3,9 +3,14 @@
 use health::facts::{Event, Lease};
 use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease as KubeLease, core::v1::Event as KubeEvent};
-use kube::ResourceExt;
+use kube::{ResourceExt, runtime::watcher::Config};
 
 use super::volumes::bounded;
+
+/// Events per page of a list. Anybody who can write in a namespace can write Events of a megabyte.
+const PAGE: u32 = 20;
+/// The maximum length of a name in Kubernetes.
+const LONGEST_NAME: usize = 253;
 
 /// The leases that the drivers hold, each with its driver.
 pub(crate) const LEASES: [(&str, &str); 6] = [
@@ -19,6 +24,16 @@ pub(crate) const LEASES: [(&str, &str); 6] = [
 
 pub(crate) fn lease_names() -> [&'static str; 6] {
     LEASES.map(|(name, _)| name)
+}
+
+/// The Events with these fields, in small pages.
+pub(crate) fn with_fields(fields: &str) -> Config {
+    Config::default().fields(fields).page_size(PAGE)
+}
+
+/// A name in an Event. The API server does not check it, so it can be no name at all.
+pub(crate) fn name(text: &str) -> Option<&str> {
+    (text.len() <= LONGEST_NAME).then_some(text)
 }
 
 /// A warning event about an object.
@@ -38,14 +53,14 @@ pub(crate) fn warning(event: &KubeEvent) -> Option<Warning> {
     }
     let object = &event.involved_object;
     Some(Warning {
-        kind: object.kind.clone()?,
+        kind: name(object.kind.as_deref()?)?.to_owned(),
         object: format!(
             "{}/{}",
             object.namespace.as_deref().unwrap_or_default(),
-            object.name.as_ref()?
+            name(object.name.as_deref()?)?
         ),
         event: Event {
-            reason: event.reason.clone().unwrap_or_default(),
+            reason: bounded(event.reason.as_deref().unwrap_or_default()),
             message: bounded(event.message.as_deref().unwrap_or_default()),
         },
     })
@@ -74,4 +89,28 @@ pub(crate) fn lease(lease: &KubeLease) -> Option<Lease> {
 pub(crate) fn has_new_holder(before: &Lease, after: &Lease) -> bool {
     let gap = after.renewed.as_second() - before.renewed.as_second();
     before.holder != after.holder || gap > i64::from(before.seconds) + 60
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_tenants_huge_event_is_cut_or_ignored() {
+        let event = |reason: &str, name: &str| -> KubeEvent {
+            serde_json::from_value(json!({
+                "metadata": {"name": "e", "namespace": "shop"}, "type": "Warning",
+                "reason": reason, "message": "x".repeat(1_000_000),
+                "involvedObject": {"kind": "Pod", "namespace": "shop", "name": name},
+            }))
+            .unwrap()
+        };
+        let huge = "x".repeat(1_000_000);
+        let kept = warning(&event(&huge, "web-1")).unwrap();
+        assert_eq!(kept.object, "shop/web-1");
+        assert!(kept.event.reason.len() + kept.event.message.len() < 2000, "{kept:?}");
+        assert_eq!(warning(&event("FailedMount", &huge)), None);
+    }
 }

@@ -151,7 +151,7 @@ impl Stores {
         }
         let mut watch = Watch { client, changed, fillers: &mut fillers, interruptions };
         let about_claims =
-            every.clone().fields("type=Warning,involvedObject.kind=PersistentVolumeClaim");
+            events::with_fields("type=Warning,involvedObject.kind=PersistentVolumeClaim");
         let api = |client: &Client| client.clone();
         let stores = Self {
             interruptions: watch.interruptions.clone(),

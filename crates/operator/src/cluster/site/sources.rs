@@ -24,7 +24,7 @@ use super::{
     snapshots::{self, Content},
     webhooks::{self, Answering, CertificateSecret, Hook, Served},
 };
-use crate::cluster::{cache::WatchSource, workloads};
+use crate::cluster::{cache::WatchSource, events, workloads};
 
 /// The CRD for the storage driver's topology of a node.
 pub(crate) const TOPOLOGIES: &str = "csinodetopologies.cns.vmware.com";
@@ -136,17 +136,17 @@ pub(crate) fn topologies(client: &Client) -> WatchSource<DynamicObject, String> 
 pub(crate) fn mounts(client: &Client) -> WatchSource<KubeEvent, (String, MountFailure)> {
     let keep = |event: &KubeEvent| {
         let message = event.message.as_deref().filter(|text| text.contains("/dev/dm-"))?;
-        let node = event.source.as_ref()?.host.clone()?;
+        let node = events::name(event.source.as_ref()?.host.as_deref()?)?.to_owned();
         let namespace = event.namespace().unwrap_or_default();
         Some((node, MountFailure { namespace, message: short(message) }))
     };
-    let config = Config::default().fields("type=Warning,reason=FailedMount");
+    let config = events::with_fields("type=Warning,reason=FailedMount");
     WatchSource::new(Api::all(client.clone()), config, keep)
 }
 
 /// The volume that a pod waits for because another node holds it, and the pod.
 pub(crate) fn contests(client: &Client) -> WatchSource<KubeEvent, (String, String)> {
-    let config = Config::default().fields("type=Warning,reason=FailedAttachVolume");
+    let config = events::with_fields("type=Warning,reason=FailedAttachVolume");
     WatchSource::new(Api::all(client.clone()), config, contest)
 }
 
@@ -155,8 +155,8 @@ fn contest(event: &KubeEvent) -> Option<(String, String)> {
         event.message.as_deref()?.strip_prefix("Multi-Attach error for volume \"")?;
     let (volume, _) = volume_and_reason.split_once('"')?;
     let pod = &event.involved_object;
-    let pod = format!("{}/{}", pod.namespace.as_deref()?, pod.name.as_deref()?);
-    Some((volume.to_owned(), pod))
+    let pod = format!("{}/{}", pod.namespace.as_deref()?, events::name(pod.name.as_deref()?)?);
+    Some((events::name(volume)?.to_owned(), pod))
 }
 
 pub(crate) fn infrastructure(client: &Client) -> WatchSource<DynamicObject, Infrastructure> {
@@ -209,6 +209,8 @@ mod tests {
         let message =
             "Multi-Attach error for volume \"pvc-1\" Volume is already used by pod(s) web-0";
         assert_eq!(contest(&event(message)), Some(("pvc-1".into(), "shop/web-1".into())));
+        let huge = format!("Multi-Attach error for volume \"{}\" is used", "x".repeat(1_000_000));
+        assert_eq!(contest(&event(&huge)), None, "no volume has such a name");
         let other = "AttachVolume.Attach failed for volume \"pvc-1\" : rpc error";
         assert_eq!(contest(&event(other)), None);
     }

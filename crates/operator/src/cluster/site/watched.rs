@@ -293,7 +293,7 @@ fn unready_pods(client: &Client, place: &Place) -> WatchSource<Pod, Pod> {
 }
 
 fn warnings(client: &Client, place: &Place) -> WatchSource<KubeEvent, Warning> {
-    let config = Config::default().fields("type=Warning");
+    let config = events::with_fields("type=Warning");
     let keep = |event: &KubeEvent| {
         let warning = events::warning(event)?;
         let workload = ["Pod", "DaemonSet", "Deployment", "ReplicaSet"];
