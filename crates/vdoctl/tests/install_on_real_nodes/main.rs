@@ -98,6 +98,9 @@ async fn vdo_is_installed_from_a_registry_and_its_pods_initialise_real_nodes() {
     let internal: Vec<_> = addresses.iter().filter(|a| a.type_ == "InternalIP").collect();
     assert_eq!(internal.len(), 1, "{addresses:?}");
     assert_eq!(internal[0].address, cluster.nodes[0].address().to_string());
+    // The kubelet writes the other addresses too, but not this one.
+    let external = addresses.iter().find(|a| a.type_ == "ExternalIP");
+    assert_eq!(external.map(|a| &a.address), Some(&internal[0].address), "{addresses:?}");
     let pods = Api::<Pod>::default_namespaced(cluster.plane.client());
     let pod = json!({
         "metadata": {"name": "pause"},
