@@ -543,22 +543,20 @@ fn huge() -> Vec<Value> {
     let labels = (0..3000).map(|number| (format!("label-{number}"), json!("x".repeat(60))));
     set["metadata"]["labels"].as_object_mut().unwrap().extend(labels);
     let data = json!({"data": {"filler": filler}});
+    let long = &filler[..300_000];
     let event = |name: &str, kind: &str, reason: &str, message: &str| {
-        let about = json!({"apiVersion": "v1", "kind": kind, "namespace": TENANT, "name": "web-1"});
+        let about = json!({"kind": kind, "namespace": TENANT, "name": "web-1"});
         let more = json!({
             "type": "Warning", "reason": reason, "message": message, "involvedObject": about,
-            "source": {"component": "kubelet", "host": "node-1"},
         });
         object("v1", "Event", name, more)
     };
-    let contest = format!("Multi-Attach error for volume \"{filler}\" Volume is already used");
-    let mount = format!("mount failed: /dev/dm-0 {filler}");
+    let contest = format!("Multi-Attach error for volume \"{long}\" Volume is already used");
     vec![
         set,
         object("v1", "ConfigMap", "vsphere-cloud-config", data),
-        event("huge-reason", "PersistentVolumeClaim", &filler, "waiting"),
+        event("huge-reason", "PersistentVolumeClaim", long, "waiting"),
         event("huge-volume", "Pod", "FailedAttachVolume", &contest),
-        event("huge-mount", "Pod", "FailedMount", &mount),
     ]
 }
 
