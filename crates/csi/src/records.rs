@@ -108,6 +108,14 @@ pub trait OperationRecords: Send + Sync + std::fmt::Debug {
     /// Creates or replaces the record. It is durable on return. Fails if another process changed it.
     async fn store(&self, operation: &Operation) -> Result<(), RecordError>;
 
+    /// Like [`Self::store`], for an operation that begins. Fails if the record is no longer the one that was `found`:
+    /// another controller has begun the operation since.
+    async fn begin(
+        &self,
+        found: Option<&Operation>,
+        operation: &Operation,
+    ) -> Result<(), RecordError>;
+
     /// Removes the record. A missing record is fine.
     async fn remove(&self, name: &str) -> Result<(), RecordError>;
 
@@ -154,6 +162,19 @@ impl OperationRecords for MemoryRecords {
         Ok(())
     }
 
+    async fn begin(
+        &self,
+        found: Option<&Operation>,
+        operation: &Operation,
+    ) -> Result<(), RecordError> {
+        let mut all = self.lock();
+        if all.get(&operation.name) != found {
+            return ConflictSnafu { name: &operation.name }.fail();
+        }
+        all.insert(operation.name.clone(), operation.clone());
+        Ok(())
+    }
+
     async fn remove(&self, name: &str) -> Result<(), RecordError> {
         self.lock().remove(name);
         Ok(())
@@ -180,6 +201,19 @@ pub fn object_name(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_operation_that_another_controller_began_meanwhile_does_not_begin_again() {
+        let records = MemoryRecords::default();
+        let found = records.find("pvc-1").await.unwrap();
+        let other = Operation::begin("pvc-1", "vc-1");
+        records.begin(None, &other).await.unwrap();
+        let own = Operation::begin("pvc-1", "vc-1");
+        let refused = records.begin(found.as_ref(), &own).await.unwrap_err();
+        assert!(matches!(refused, RecordError::Conflict { .. }), "{refused}");
+        let found = records.find("pvc-1").await.unwrap();
+        records.begin(found.as_ref(), &own).await.unwrap();
+    }
 
     #[test]
     fn names_that_kubernetes_refuses_get_a_digest() {

@@ -58,8 +58,7 @@ pub(super) async fn create(
     let (connection, volume) = if let Some(found) = found {
         complete(driver, &wanted, record, found).await?
     } else {
-        let earlier = record.filter(|r| r.state == OperationState::InProgress);
-        make(driver, &wanted, earlier.as_ref(), planned).await?
+        make(driver, &wanted, record.as_ref(), planned).await?
     };
     let source = request.volume_content_source.clone();
     let volume = described(driver, &connection, &volume, source, &wanted.terms)?;
@@ -97,14 +96,16 @@ async fn complete(
     finish(driver, wanted, &connection, &volume, operation).await
 }
 
-/// Creates the volume. `earlier` is the record of a call that got no answer.
+/// Creates the volume. `record` is the record that was found.
 async fn make(
     driver: &Driver,
     wanted: &WantedVolume,
-    earlier: Option<&Operation>,
+    record: Option<&Operation>,
     planned: Option<PlannedVolume>,
 ) -> Result<Found, CreateError> {
     let name = &wanted.name;
+    // That of a call that got no answer.
+    let earlier = record.filter(|record| record.state == OperationState::InProgress);
     let (connection, mut spec) = plan(driver, wanted).await?;
     let mut operation = Operation::begin(name, &connection.name);
     operation.capacity_mib = Some(wanted.size_mib);
@@ -114,7 +115,7 @@ async fn make(
         // The age of the earlier call for the snapshot of the clone.
         operation.started = earlier.started;
     }
-    driver.records.store(&operation).await?;
+    driver.records.begin(record, &operation).await?;
     if let Some(source) = &wanted.source {
         driver.require_mandate()?;
         let made = clone::source(&connection, source, name, earlier).await;

@@ -105,8 +105,8 @@ pub(super) async fn create(
         return DifferentSnafu { name, volume, other }.fail();
     }
     let record_name = description(name, volume);
-    let record = driver.records.find(&record_name).await?;
-    let record = record.filter(|record| record.state == OperationState::InProgress);
+    let found = driver.records.find(&record_name).await?;
+    let record = found.clone().filter(|record| record.state == OperationState::InProgress);
     let record = record.map(|record| of_vcenter(record, &connection));
     let lost = record.as_ref().filter(|record| record.task.is_none());
     // Tasks first: a task that ends after this has its snapshot in the list below.
@@ -125,7 +125,10 @@ pub(super) async fn create(
             let what = "make a snapshot of the disk".to_owned();
             return Err(CnsError::Undecided { what }).context(CreateSnafu { name, volume });
         }
-        None => make(driver, &connection, name, volume, &own, record).await?,
+        None => {
+            let records = (found.as_ref(), record);
+            make(driver, &connection, name, volume, &own, records).await?
+        }
     };
     let snapshot = described(&snapshot, source.capacity_mib);
     Ok(CreateSnapshotResponse { snapshot: Some(snapshot) })
@@ -165,13 +168,14 @@ async fn other_source(
     Ok(None)
 }
 
+/// Makes the snapshot. The records: the one that was found, and the one to continue.
 async fn make(
     driver: &Driver,
     connection: &Connection,
     name: &str,
     volume: &str,
     own: &[SnapshotInfo],
-    record: Option<Operation>,
+    (found, record): (Option<&Operation>, Option<Operation>),
 ) -> Result<SnapshotInfo, SnapshotError> {
     let limit = limit(driver, connection, volume);
     let kept = own.iter().filter(|s| !clone::is_temporary(s.description.as_deref())).count();
@@ -188,7 +192,7 @@ async fn make(
     } else {
         operation.volume_id = Some(volume.to_owned());
         operation.started = Timestamp::now();
-        driver.records.store(&operation).await?;
+        driver.records.begin(found, &operation).await?;
         driver.require_mandate()?;
         let volume = VolumeId::from(volume);
         let specs = [SnapshotCreateSpec { volume, description: record_name.clone() }];

@@ -232,25 +232,16 @@ impl KubernetesRecords {
             other => other.map(drop).context(StoreSnafu { what: "remove", name: object }),
         }
     }
-}
 
-#[tonic::async_trait]
-impl OperationRecords for KubernetesRecords {
-    async fn find(&self, name: &str) -> Result<Option<Operation>, RecordError> {
-        self.require_ready()?;
-        Ok(self.cache().current(&object_name(name)).cloned())
-    }
-
-    async fn all(&self) -> Result<Vec<Operation>, RecordError> {
-        self.require_ready()?;
-        Ok(self.cache().all())
-    }
-
-    async fn store(&self, operation: &Operation) -> Result<(), RecordError> {
+    /// Replaces this version of the record; creates the record without one.
+    async fn write(
+        &self,
+        operation: &Operation,
+        version: Option<String>,
+    ) -> Result<(), RecordError> {
         let name = &operation.name;
         let object = object_name(name);
         let mut record = record(&object, operation, &self.writer);
-        let version = self.cache().version(&object);
         let parameters =
             PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         self.metrics.record_writes.inc();
@@ -279,6 +270,39 @@ impl OperationRecords for KubernetesRecords {
             }
             Err(source) => Err(source).context(StoreSnafu { what: "write", name }),
         }
+    }
+}
+
+#[tonic::async_trait]
+impl OperationRecords for KubernetesRecords {
+    async fn find(&self, name: &str) -> Result<Option<Operation>, RecordError> {
+        self.require_ready()?;
+        Ok(self.cache().current(&object_name(name)).cloned())
+    }
+
+    async fn all(&self) -> Result<Vec<Operation>, RecordError> {
+        self.require_ready()?;
+        Ok(self.cache().all())
+    }
+
+    async fn store(&self, operation: &Operation) -> Result<(), RecordError> {
+        let version = self.cache().version(&object_name(&operation.name));
+        self.write(operation, version).await
+    }
+
+    async fn begin(
+        &self,
+        found: Option<&Operation>,
+        operation: &Operation,
+    ) -> Result<(), RecordError> {
+        let (name, object) = (&operation.name, object_name(&operation.name));
+        let version = {
+            let cache = self.cache();
+            // The watch can have brought the record of another controller since.
+            snafu::ensure!(cache.current(&object) == found, ConflictSnafu { name });
+            cache.version(&object)
+        };
+        self.write(operation, version).await
     }
 
     async fn remove(&self, name: &str) -> Result<(), RecordError> {
