@@ -11,7 +11,10 @@ use std::{
 };
 
 use snafu::Snafu;
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::OwnedMutexGuard,
+    time::{Instant, timeout_at},
+};
 
 #[derive(Debug, Snafu)]
 #[snafu(display("{} did not answer within {} s", path.display(), limit.as_secs()))]
@@ -30,16 +33,22 @@ fn turns() -> MutexGuard<'static, Option<HashMap<PathBuf, Turn>>> {
 }
 
 /// Removes the turn of a path when nobody uses it any more.
-struct Waiting<'a>(&'a Path);
+struct Cleanup(PathBuf);
 
-impl Drop for Waiting<'_> {
+impl Drop for Cleanup {
     fn drop(&mut self) {
         let mut turns = turns();
         let turns = turns.get_or_insert_default();
-        if turns.get(self.0).is_some_and(|turn| Arc::strong_count(turn) == 1) {
-            turns.remove(self.0);
+        if turns.get(&self.0).is_some_and(|turn| Arc::strong_count(turn) == 1) {
+            turns.remove(&self.0);
         }
     }
+}
+
+/// A call's right to run. The turn ends before the cleanup looks whether anybody uses it.
+struct Running {
+    _turn: OwnedMutexGuard<()>,
+    _cleanup: Cleanup,
 }
 
 /// Runs a call that reads or writes `path`, on a thread of its own.
@@ -50,12 +59,13 @@ pub async fn within<T: Send + 'static>(
 ) -> Result<T, NoAnswer> {
     let end = Instant::now() + limit;
     let no_answer = || NoAnswer { path: path.to_owned(), limit };
-    let _waiting = Waiting(path);
+    let _cleanup = Cleanup(path.to_owned());
     let turn = Arc::clone(turns().get_or_insert_default().entry(path.to_owned()).or_default());
     let turn = timeout_at(end, turn.lock_owned()).await.map_err(|_| no_answer())?;
+    let running = Running { _turn: turn, _cleanup: Cleanup(path.to_owned()) };
     let calling = tokio::task::spawn_blocking(move || {
         let answer = call();
-        drop(turn);
+        drop(running);
         answer
     });
     match timeout_at(end, calling).await {
@@ -92,9 +102,13 @@ mod tests {
         assert_eq!(started.load(Ordering::Relaxed), 1);
         let other = within(Duration::from_secs(20), Path::new("/dev/other"), || 7).await;
         assert_eq!(other.unwrap(), 7, "other disks are not affected");
+        // Nobody asks again: the call itself cleans up when the disk answers.
         drop(answer);
+        testkit::eventually("nothing is left", 20, async || {
+            let left = turns().iter().flatten().any(|(known, _)| known == path);
+            if left { Err("the turn of the disk is left") } else { Ok(()) }
+        })
+        .await;
         within(Duration::from_secs(20), path, || ()).await.unwrap();
-        let turns = turns();
-        assert!(!turns.iter().flatten().any(|(known, _)| known == path), "nothing is left");
     }
 }
