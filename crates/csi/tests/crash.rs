@@ -14,7 +14,9 @@ mod wiring;
 use std::{path::PathBuf, time::Duration};
 
 use common::{GIB, create_request};
-use csi::proto::csi::{ListVolumesRequest, Volume, controller_client::ControllerClient};
+use csi::proto::csi::{
+    CreateSnapshotRequest, ListVolumesRequest, Volume, controller_client::ControllerClient,
+};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api,
@@ -250,6 +252,46 @@ async fn a_second_controller_does_not_repeat_what_the_first_one_did() {
     site.socket = "second.sock";
     assert_eq!(site.create_at_last().await.volume_id, volume.volume_id);
     assert_eq!(site.volumes().await, 1);
+    drop((first, second));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_controllers_at_the_same_time_make_one_snapshot() {
+    let mut site = Site::start().await;
+    let first = site.controller("first").await;
+    let mut to_first = site.client().await.unwrap();
+    let volume = site.create_at_last().await.volume_id;
+    site.socket = "second.sock";
+    let second = site.controller("second").await;
+    let mut to_second = site.client().await.unwrap();
+    let request = CreateSnapshotRequest {
+        name: "snapshot-1".into(),
+        source_volume_id: volume.clone(),
+        ..Default::default()
+    };
+
+    // The second controller has looked for a record, and now waits for the list of the volume's snapshots.
+    site.vcenter.forget_calls().await;
+    let late = Fault::on("CnsQuerySnapshots").delayed(Duration::from_secs(4)).after(1).times(1);
+    site.vcenter.fault(late).await;
+    let slow = Fault::on("CnsCreateSnapshots").task_takes(Duration::from_secs(8)).times(1);
+    site.vcenter.fault(slow).await;
+    let meanwhile = async {
+        eventually("the second controller waits for the list", 30, async || {
+            let calls = site.vcenter.calls().await;
+            let lists = calls.count("CnsQuerySnapshots");
+            if lists == 2 { Ok(()) } else { Err(format!("{:?}", calls.total)) }
+        })
+        .await;
+        to_first.create_snapshot(request.clone()).await
+    };
+    let (refused, made) = tokio::join!(to_second.create_snapshot(request.clone()), meanwhile);
+
+    let made = made.unwrap().into_inner().snapshot.unwrap();
+    assert_eq!(site.vcenter.calls().await.count("CnsCreateSnapshots"), 1, "{refused:?}");
+    assert_eq!(refused.unwrap_err().code(), Code::Aborted);
+    let again = to_second.create_snapshot(request).await.unwrap().into_inner().snapshot.unwrap();
+    assert_eq!(again.snapshot_id, made.snapshot_id);
     drop((first, second));
 }
 
