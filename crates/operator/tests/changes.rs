@@ -223,13 +223,26 @@ async fn a_disk_fills_up(fixture: &Fixture) {
     let writes = fixture.writes_after_two_rounds(since).await;
     assert_eq!(writes, Vec::<String>::new(), "VDO cannot fix this");
     testbed.nodes.as_ref().unwrap().fill_disk("node-2", false).await;
-    fixture.ready().await;
-    assert_eq!(fixture.generations().await, before);
+    // Kubernetes replaces the pod, and VDO only reports that it is back.
+    testbed
+        .status("every pod of the node driver is ready", 90, |status| {
+            status.findings.iter().all(|finding| finding.code != "VDO-1621")
+        })
+        .await;
     let pods = Api::<Pod>::namespaced(testbed.client(), CSI);
     let on_node =
         ListParams::default().labels("app=vsphere-csi-node").fields("spec.nodeName=node-2");
-    let on_node = pods.list(&on_node).await.unwrap();
-    assert!(on_node.iter().any(|pod| pod.metadata.deletion_timestamp.is_none()));
+    eventually("the node driver runs on the node", 60, async || {
+        let on_node = pods.list(&on_node).await.unwrap();
+        let runs = |pod: &Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            pod.metadata.deletion_timestamp.is_none() && phase == Some("Running")
+        };
+        if on_node.iter().any(runs) { Ok(()) } else { Err(format!("{on_node:?}")) }
+    })
+    .await;
+    fixture.ready().await;
+    assert_eq!(fixture.generations().await, before);
     let attachments = Api::<VolumeAttachment>::all(testbed.client());
     attachments.get("csi-pv-2").await.unwrap();
 }
