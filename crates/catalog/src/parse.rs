@@ -266,8 +266,11 @@ fn merge(onto: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// Adds the digests of the catalog to the images.
-fn pin(releases: &mut [Release], digests: &BTreeMap<String, String>) -> Result<(), ReadError> {
+/// Adds digests to the images of releases that have none.
+pub(crate) fn pin(
+    releases: &mut [Release],
+    digests: &BTreeMap<String, String>,
+) -> Result<(), ReadError> {
     for (name, digest) in digests {
         ensure!(
             is_digest(digest),

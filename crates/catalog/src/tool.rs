@@ -1,7 +1,7 @@
 //! The commands of `vdoctl catalog`, for publishers and readers of catalogs.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
     io::{self, Read as _, Write as _},
@@ -14,9 +14,10 @@ use crate::{
     Rewrite, Vcenter, choose,
     choose::is_covered,
     diff::diff,
+    image::is_digest,
     manifest::{Profile, from_manifest, images_to_mirror, render, to_yaml},
     model::{KubernetesRange, Manifest, VsphereRange},
-    read,
+    parse, read,
     trust::{Bundle, CatalogStore, PublicKey, SigningKey, Trust},
     version::{KubernetesMinor, KubernetesVersion, VsphereBound, VsphereVersion},
     write,
@@ -105,6 +106,9 @@ pub enum Command {
         /// When a newer catalog is due.
         #[arg(long)]
         expires: Option<Timestamp>,
+        /// The digest of an image that has none yet, such as registry.example.com/driver:1.0=sha256:...
+        #[arg(long = "digest", value_name = "IMAGE=DIGEST")]
+        digests: Vec<String>,
     },
     /// Creates a key pair: writes the private key to a file, prints the public key.
     Keygen {
@@ -279,10 +283,13 @@ pub fn run(command: Command) -> Result<String, Whatever> {
                 .whatever_context("the release cannot be written as YAML")
         }
         Command::Verify { file, keys } => check(&file, &bytes(&file)?, &keys),
-        Command::Build { file, serial, expires } => {
+        Command::Build { file, serial, expires, digests } => {
             let mut catalog = open(&file)?;
             catalog.serial = serial.unwrap_or(catalog.serial);
             catalog.expires = expires.or(catalog.expires);
+            for digest in &digests {
+                pin(&mut catalog, digest)?;
+            }
             Ok(write(&catalog))
         }
         Command::Keygen { file } => keygen(&file),
@@ -365,6 +372,22 @@ pub fn run(command: Command) -> Result<String, Whatever> {
             Ok(format!("---\n{yaml}"))
         }
     }
+}
+
+/// Adds the digest of one image to every release that has the image.
+fn pin(catalog: &mut Catalog, text: &str) -> Result<(), Whatever> {
+    let (image, digest) = text
+        .split_once('=')
+        .with_whatever_context(|| format!("--digest {text} is not IMAGE=DIGEST"))?;
+    ensure_whatever!(is_digest(digest), "{digest} is not sha256: and 64 hex digits");
+    let mut images = catalog.releases.iter().flat_map(images_to_mirror);
+    let known = images.find(|known| known.tagged() == image);
+    let known = known.with_whatever_context(|| format!("the catalog has no image {image}"))?;
+    if let Some(other) = known.digest.filter(|other| other != digest) {
+        whatever!("the catalog already has another digest for {image}: {other}");
+    }
+    let digests = BTreeMap::from([(image.to_owned(), digest.to_owned())]);
+    parse::pin(&mut catalog.releases, &digests).whatever_context("--digest cannot be used")
 }
 
 fn list(catalog: &Catalog, driver: Option<Driver>) -> String {

@@ -125,7 +125,12 @@ const HEAD: &str = "\
 
 /// `deploy/install.yaml`.
 pub fn manifest() -> Result<String, YamlError> {
-    Ok(HEAD.to_owned() + &to_yaml(&objects())?)
+    manifest_of(&objects())
+}
+
+/// Like [`manifest`], of objects that a release has changed.
+pub fn manifest_of(objects: &[Object]) -> Result<String, YamlError> {
+    Ok(HEAD.to_owned() + &to_yaml(objects)?)
 }
 
 /// The manifest to uninstall only the operator: its Deployment, its account and its permissions. The drivers

@@ -1,7 +1,8 @@
 //! Writes the documents of a release that depend on its other files. `scripts/release` runs it.
 //!
 //! ```text
-//!   release_documents olm FOLDER CREATED [IMAGE=DIGEST]...     the OLM bundle, with digests
+//!   release_documents packages FOLDER CREATED [IMAGE=DIGEST]...
+//!                                                              install.yaml, the chart and the OLM bundle, with digests
 //!   release_documents artifact FOLDER BUNDLE                  the signed catalog, as an OCI image layout
 //!   release_documents krew VERSION [OS/ARCHITECTURE=FILE]...   the manifest of the kubectl plugin
 //!   release_documents layers LAYOUT ARCHITECTURE               the files with the layers of an image, one per line
@@ -27,7 +28,7 @@ fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["olm", folder, created, images @ ..] => olm(Path::new(folder), created, images),
+        ["packages", folder, created, images @ ..] => packages(Path::new(folder), created, images),
         ["artifact", folder, bundle] => artifact(Path::new(folder), Path::new(bundle)),
         ["krew", version, archives @ ..] => krew(version, archives),
         ["layers", layout, architecture] => layers(Path::new(layout), architecture),
@@ -38,7 +39,9 @@ fn main() -> Outcome {
             Ok(())
         }
         ["provenance", version, commit, sums] => provenance(version, commit, sums),
-        _ => Err("usage: release_documents olm|artifact|krew|layers|sbom|provenance ...".into()),
+        _ => {
+            Err("usage: release_documents packages|artifact|krew|layers|sbom|provenance ...".into())
+        }
     }
 }
 
@@ -47,12 +50,13 @@ fn pair(text: &str) -> Outcome<(String, String)> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-fn olm(folder: &Path, created: &str, images: &[&str]) -> Outcome {
+fn packages(folder: &Path, created: &str, images: &[&str]) -> Outcome {
     let digests = images.iter().map(|text| pair(text)).collect::<Outcome<BTreeMap<_, _>>>()?;
     let release = Release { digests, created: Some(created.to_owned()) };
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("install.yaml"), release.install_manifest()?)?;
     for file in shipping::files_of(&release)? {
-        let Some(path) = file.path.strip_prefix("deploy/olm/") else { continue };
-        let path = folder.join(path);
+        let path = folder.join(file.path.strip_prefix("deploy/").unwrap_or(&file.path));
         fs::create_dir_all(path.parent().unwrap_or(folder))?;
         fs::write(path, file.text)?;
     }

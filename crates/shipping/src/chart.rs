@@ -16,6 +16,7 @@ use snafu::{OptionExt as _, ResultExt as _, ensure};
 use crate::{
     error::{Error, JsonSnafu, MissingSnafu, OptionSnafu, TemplateSnafu, YamlSnafu},
     file::File,
+    release::{IMAGE, Release},
     slots::{self, Place, Slot},
 };
 
@@ -28,12 +29,15 @@ const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
 /// A namespace name that no cluster has: it marks the objects that every additional namespace gets.
 const ANY_NAMESPACE: &str = "any-driver-namespace";
 
+/// The annotation of a chart with the digest of the operator's image. Only the charts of releases have it.
+const DIGEST: &str = "vdo.vmware.com/image-digest";
+
 const HELPERS: &str = include_str!("chart/helpers.tpl");
 const NOTES: &str = include_str!("chart/notes.txt");
 const README: &str = include_str!("chart/readme.md");
 
 /// The files of the chart.
-pub(crate) fn files() -> Result<Vec<File>, Error> {
+pub(crate) fn files(release: &Release) -> Result<Vec<File>, Error> {
     let objects = install::objects();
     let mut on_pod_network = objects.clone();
     install::use_pod_network(&mut on_pod_network);
@@ -44,7 +48,7 @@ pub(crate) fn files() -> Result<Vec<File>, Error> {
         serde_json::to_string_pretty(&schema).context(JsonSnafu { what: "the schema" })?;
     let readme = README.replace("VALUES\n", &document::table(&schema, &defaults));
     let mut files = vec![
-        File::objects("deploy/chart/Chart.yaml", &[Object(about())])?,
+        File::objects("deploy/chart/Chart.yaml", &[Object(about(deployment, release))])?,
         File::yaml("deploy/chart/values.yaml", &document::values_yaml(&schema, &defaults)?),
         File::new("deploy/chart/values.schema.json", schema_text + "\n"),
         File::new("deploy/chart/README.md", readme),
@@ -82,8 +86,8 @@ pub(crate) fn files() -> Result<Vec<File>, Error> {
 }
 
 /// `Chart.yaml`.
-fn about() -> Value {
-    json!({
+fn about(deployment: &Object, release: &Release) -> Value {
+    let mut about = json!({
         "apiVersion": "v2",
         "name": "vdo",
         "type": "application",
@@ -96,7 +100,12 @@ fn about() -> Value {
         "sources": [HOME],
         "keywords": ["vsphere", "csi", "cpi", "storage", "operator"],
         "maintainers": [{"name": "The VDO maintainers", "url": HOME}],
-    })
+    });
+    let image = deployment.0.pointer(IMAGE).and_then(Value::as_str).unwrap_or_default();
+    if let Some(digest) = release.digests.get(image) {
+        about["annotations"][DIGEST] = json!(digest);
+    }
+    about
 }
 
 /// Helm installs a folder `crds` once and never upgrades it, so the definitions are files that a template includes.
@@ -141,7 +150,7 @@ fn kept_for_drivers(object: &Object) -> Object {
 /// The helpers, with the names that the operator defines.
 fn helpers() -> String {
     let taints: Vec<String> = WITHOUT_POD_NETWORK.iter().map(|key| format!("\"{key}\"")).collect();
-    HELPERS.replace("TAINTS", &taints.join(" "))
+    HELPERS.replace("TAINTS", &taints.join(" ")).replace("DIGEST", DIGEST)
 }
 
 /// A namespace that Helm creates if nobody else did. Helm itself creates the namespace of the release on request, without

@@ -34,6 +34,9 @@ pub enum Error {
     ))]
     Olm { object: String },
 
+    #[snafu(display("the release has no digest for {image}"))]
+    NoDigest { image: String },
+
     #[snafu(display("cargo's metadata cannot be used: {why}"))]
     Metadata { why: String },
 }

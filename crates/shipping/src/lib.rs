@@ -20,13 +20,14 @@ mod gitops;
 mod krew;
 mod kustomize;
 mod olm;
+mod release;
 mod sbom;
 mod slots;
 
 pub use error::Error;
 pub use file::File;
 pub use krew::{PluginArchive, manifest as krew_manifest};
-pub use olm::Release;
+pub use release::Release;
 pub use sbom::{SystemPackage, bill_of_materials};
 
 /// Every generated file of a checkout, in order of the paths.
@@ -37,7 +38,8 @@ pub fn files() -> Result<Vec<File>, Error> {
 /// Every generated file of a release, in order of the paths.
 pub fn files_of(release: &Release) -> Result<Vec<File>, Error> {
     let mut files =
-        [chart::files()?, gitops::files()?, kustomize::files()?, olm::files(release)?].concat();
+        [chart::files(release)?, gitops::files()?, kustomize::files()?, olm::files(release)?]
+            .concat();
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
 }

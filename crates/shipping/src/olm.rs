@@ -14,7 +14,7 @@
 
 mod descriptors;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use catalog::{
@@ -29,6 +29,7 @@ use snafu::{OptionExt as _, ResultExt as _, ensure};
 use crate::{
     error::{Error, JsonSnafu, MissingSnafu, OlmSnafu, YamlSnafu},
     file::File,
+    release::{IMAGE, Release},
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -43,15 +44,6 @@ const MAINTAINERS: &str = "vdo-maintainers@example.com";
 
 const DESCRIPTION: &str = include_str!("olm/description.md");
 const ICON: &str = include_str!("olm/icon.svg");
-
-/// Facts that a release knows and a checkout does not.
-#[derive(Clone, Debug, Default)]
-pub struct Release {
-    /// The digest of each of VDO's own images, by name and tag.
-    pub digests: BTreeMap<String, String>,
-    /// The time of the release. Without one, it is that of the catalog.
-    pub created: Option<String>,
-}
 
 /// The files of the bundle.
 pub(crate) fn files(release: &Release) -> Result<Vec<File>, Error> {
@@ -220,9 +212,9 @@ impl Sorted {
 
     /// The operator's image, with its digest in a release.
     fn image(&self, release: &Release) -> Result<String, Error> {
-        let image = self.deployment.0.pointer("/spec/template/spec/containers/0/image");
+        let image = self.deployment.0.pointer(IMAGE);
         let image = image.and_then(Value::as_str).context(MissingSnafu { what: "image" })?;
-        Ok(pinned(image, release))
+        Ok(release.pinned(image))
     }
 }
 
@@ -234,13 +226,6 @@ fn is_accounts(object: &Object) -> Result<(), Error> {
     let only_ours = is_account && accounts.into_iter().all(|name| name == ACCOUNT);
     ensure!(only_ours, OlmSnafu { object: format!("{} {}", object.kind(), object.name()) });
     Ok(())
-}
-
-fn pinned(image: &str, release: &Release) -> String {
-    match release.digests.get(image) {
-        Some(digest) => format!("{image}@{digest}"),
-        None => image.to_owned(),
-    }
 }
 
 /// The operator's image, and the images of every driver release that is maintained. Upstream's images without a digest are
@@ -255,7 +240,7 @@ fn related_images(release: &Release, operator: &str) -> Vec<Value> {
         let (_, path) = image.name.split_once('/').unwrap_or(("", &image.name));
         let name = format!("{path}-{}", image.tag.as_deref().unwrap_or_default());
         let name = name.replace(['/', '.', '_'], "-").to_lowercase();
-        let image = pinned(&image.to_string(), release);
+        let image = release.pinned(&image.to_string());
         related.push(json!({"name": name, "image": image}));
     }
     related

@@ -1,6 +1,9 @@
-{{/* The operator's image. */}}
+{{/* The operator's image. The chart of a release knows its digest; another tag is another image. */}}
 {{- define "vdo.image" -}}
-{{- with .Values.image }}{{ .registry }}/{{ .repository }}:{{ default $.Chart.AppVersion .tag }}{{ with .digest }}@{{ . }}{{ end }}{{ end }}
+{{- $released := index (default dict .Chart.Annotations) "vdo.vmware.com/image-digest" }}
+{{- with .Values.image }}
+{{- .registry }}/{{ .repository }}:{{ default $.Chart.AppVersion .tag }}{{ with .digest | default (ternary "" $released (ne .tag "")) }}@{{ . }}{{ end }}
+{{- end }}
 {{- end }}
 
 {{/* Whether this release creates a namespace: not the namespace of the release, and none that exists without Helm. */}}

@@ -112,8 +112,13 @@ const RUN_AS: [(&str, &str, i32); 58] = [
         0,
     ),
     (
-        "build FILE [--serial N] [--expires T]",
-        "vdoctl catalog build built.yaml; vdoctl catalog build built.yaml --serial 4711 --expires 2999-01-01T00:00:00Z",
+        "build FILE [--serial N] [--expires T] [--digest IMAGE=DIGEST]",
+        concat!(
+            "vdoctl catalog build built.yaml; vdoctl catalog build built.yaml --serial 4711 --expires 2999-01-01T00:00:00Z ",
+            "--digest ghcr.io/vmware-tanzu/vdo-csi:",
+            env!("CARGO_PKG_VERSION"),
+            "=sha256:b845f4bbc34d70bd84e92f8021f47704df1de3dbabbd8289969651360b39d605",
+        ),
         0,
     ),
     ("keygen FILE", "rm -f catalog.key; vdoctl catalog keygen catalog.key", 0),

@@ -77,7 +77,8 @@ struct Image {
     repository: String,
     /// The tag. The default is the version of the chart.
     tag: String,
-    /// The digest, such as `sha256:…`. The kubelet then ignores the tag.
+    /// The digest, such as `sha256:…`. The kubelet then ignores the tag. Without a tag, the chart of a release uses the
+    /// digest of its image.
     #[schemars(regex(pattern = r"^(sha256:[0-9a-f]{64})?$"))]
     digest: String,
     /// The pull policy. Kubernetes chooses one if it is empty.

@@ -8,7 +8,10 @@ use std::{
     process::{Command, Output},
 };
 
-use catalog::trust::{MAX_BUNDLE_BYTES, MEDIA_TYPE};
+use catalog::{
+    Image, Implementation,
+    trust::{MAX_BUNDLE_BYTES, MEDIA_TYPE},
+};
 use serde_json::{Value, json};
 use testkit::{Registry, Workdir};
 
@@ -155,6 +158,7 @@ fn a_release_is_complete_signed_reproducible_and_every_change_is_noticed() {
     plugin_is_found(&workdir, &first);
     bills_list_every_crate(&first);
     documents_name_the_files(&first, &sums);
+    images_have_digests(&workdir, &first);
     catalog_is_trusted(&first);
     catalog_is_an_artifact(&workdir, &first);
 
@@ -324,12 +328,52 @@ fn documents_name_the_files(release: &Path, sums: &str) {
     }
     let notes = fs::read_to_string(release.join("RELEASE_NOTES.md")).unwrap();
     assert!(notes.contains("### For cluster admins") && !notes.contains("\n## "), "{notes}");
-    // The OLM bundle names the operator's image by the digest of the release.
+}
+
+/// The install manifest, the chart, the OLM bundle and the catalog name the images by the digests of the release.
+fn images_have_digests(workdir: &Workdir, release: &Path) {
     let digest = oci::Digest::from_bytes(b"vdo").to_string();
+    let image = format!("ghcr.io/vmware-tanzu/vdo:{VERSION}");
+    let pinned = format!("{image}@{digest}");
     let archive = release.join(format!("vdo-olm-{VERSION}.tar.gz"));
     let path = "olm/bundle/manifests/vdo.clusterserviceversion.yaml";
     let text = run(Command::new("tar").arg("-xzOf").arg(archive).arg(path));
-    assert!(text.contains(&format!("ghcr.io/vmware-tanzu/vdo:{VERSION}@{digest}")), "{path}");
+    assert!(text.contains(&pinned), "{path}");
+    let objects = documents(&release.join("install.yaml"));
+    let of_operator = "/spec/template/spec/containers/0/image";
+    let images: Vec<&Value> = objects.iter().filter_map(|one| one.pointer(of_operator)).collect();
+    assert_eq!(images, [&pinned]);
+
+    // Another tag is another image, so it does not get the digest of this one.
+    let chart = release.join(format!("vdo-chart-{VERSION}.tgz"));
+    let other = digest.replace("sha256:", "").chars().rev().collect::<String>();
+    let with = |flags: &[&str]| {
+        let mut helm = Command::new(testkit::peer("helm"));
+        helm.args(["template", "vdo", "--show-only", "templates/deployment.yaml"]).arg(&chart);
+        let file = workdir.path().join("deployment.yaml");
+        fs::write(&file, run(helm.args(flags))).unwrap();
+        documents(&file)[0].pointer(of_operator).unwrap().as_str().unwrap().to_owned()
+    };
+    assert_eq!(with(&[]), pinned);
+    let mirror = with(&["--set", "image.registry=registry.example.com"]);
+    assert_eq!(mirror, format!("registry.example.com/vmware-tanzu/vdo:{VERSION}@{digest}"));
+    assert_eq!(with(&["--set", "image.tag=test"]), image.replace(VERSION, "test"));
+    let chosen = with(&["--set", &format!("image.digest=sha256:{other}")]);
+    assert_eq!(chosen, format!("{image}@sha256:{other}"));
+
+    let text = fs::read(release.join("catalog.yaml")).unwrap();
+    let catalog = catalog::read(&text).unwrap();
+    assert_eq!(
+        catalog.serial,
+        catalog::embedded().serial + 1,
+        "the embedded one lacks the digests"
+    );
+    let ours = catalog.releases.iter().filter(|one| one.implementation == Implementation::Rust);
+    let images: Vec<&Image> = ours.flat_map(|one| one.images.values()).collect();
+    assert_eq!(images.len(), 3, "two drivers and the snapshot controller: {images:?}");
+    assert!(images.iter().all(|image| image.digest.is_some()), "{images:?}");
+    let manager = oci::Digest::from_bytes(b"vdo-cloud-controller").to_string();
+    assert!(images.iter().any(|image| image.digest.as_ref() == Some(&manager)), "{images:?}");
 }
 
 fn catalog_is_trusted(release: &Path) {
