@@ -1,4 +1,4 @@
-//! What a release knows in addition to a checkout.
+//! Facts of a release, and the install manifest with them.
 
 use std::collections::BTreeMap;
 
