@@ -275,20 +275,15 @@ impl Registry {
         format!("{}/{path}@{digest}", Self::HOST)
     }
 
-    /// The image that holds the namespaces of pods.
+    /// The image that holds the namespaces of pods. It also has a shell, for pods with a script: no image of ours has one.
     fn push_pause(&self) -> Result<(), Error> {
         let layer = self.workdir.path().join("pause.tar");
         let program = locate("pause")?;
         let folder = program.parent().unwrap_or(Path::new("/"));
         let mut tar = Command::new("tar");
-        tar.args(["--owner=0", "--group=0", "--mode=0755", "-C"])
-            .arg(folder)
-            .arg("-cf")
-            .arg(&layer);
-        done(
-            "tar",
-            &tar.arg("pause").output().context(SpawnSnafu { program: "tar", path: "tar" })?,
-        )?;
+        tar.args(["--owner=0", "--group=0", "--mode=0755", "--dereference", "-cf"]).arg(&layer);
+        tar.arg("-C").arg(folder).arg("pause").args(["-C", "/"]).args(shell()?);
+        done("tar", &tar.output().context(SpawnSnafu { program: "tar", path: "tar" })?)?;
         self.push_layer(&layer, "pause:1", &["--entrypoint", "/pause"])
     }
 
@@ -316,6 +311,15 @@ pub struct EarlierRelease {
     pub commit: String,
     /// The commit that the program of the tests names.
     pub present: String,
+}
+
+/// The shell of this computer and its libraries, below the root folder.
+fn shell() -> Result<Vec<String>, Error> {
+    let libraries = Command::new("ldd").arg("/bin/sh").output();
+    let libraries = libraries.context(SpawnSnafu { program: "ldd", path: "ldd" })?;
+    let listed = done("ldd", &libraries)?;
+    let paths = listed.split_whitespace().filter_map(|word| word.strip_prefix('/'));
+    Ok(std::iter::once("bin/sh").chain(paths).map(str::to_owned).collect())
 }
 
 /// Where `wanted` occurs.

@@ -51,22 +51,20 @@ fn objects() -> [Value; 3] {
         },
     });
     let mounts = json!([{"name": "data", "mountPath": "/data"}]);
-    let image = format!("{}/vmware-tanzu/vdo-csi:{}", Registry::HOST, env!("CARGO_PKG_VERSION"));
+    let image = format!("{}/pause:1", Registry::HOST);
     let script = "echo The volume keeps this line. >/data/file; read -r line </data/file; \
                   echo $line >/dev/termination-log";
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "writer"},
         "spec": {
-            // The containers do not run as root.
-            "securityContext": {"fsGroup": 65532},
+            "securityContext": {"runAsUser": 65532, "fsGroup": 65532},
             "initContainers": [{
-                // An image with a shell.
                 "name": "script", "image": image, "command": ["/bin/sh", "-ec", script],
                 "volumeMounts": mounts,
             }],
             "containers": [{
-                "name": "pause", "image": format!("{}/pause:1", Registry::HOST), "volumeMounts": mounts,
+                "name": "pause", "image": image, "volumeMounts": mounts,
             }],
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
         },

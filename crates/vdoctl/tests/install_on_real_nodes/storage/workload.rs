@@ -15,7 +15,6 @@ use testkit::{Registry, eventually};
 
 use crate::cluster::Cluster;
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Where a pod has its volume.
 pub(super) const DATA: &str = "/data";
 /// Where a pod has its raw block volume.
@@ -62,7 +61,7 @@ fn pod_with(name: &str, claim: &str, node: &str, script: &str, volumes: &Value) 
 pub(super) fn script_container(script: &str, volumes: &Value) -> Value {
     let script = format!("report() {{ echo \"$*\" >/dev/termination-log; }}\n{script}");
     let mut container = json!({
-        "name": "script", "image": format!("{}/vmware-tanzu/vdo-csi:{VERSION}", Registry::HOST),
+        "name": "script", "image": format!("{}/pause:1", Registry::HOST),
         "command": ["/bin/sh", "-euc", script],
     });
     merge(&mut container, volumes);
