@@ -11,9 +11,11 @@
 //! 2. **The account.** In any other namespace a workload counts only if a ClusterRoleBinding gives its
 //!    service account a permission without which the driver cannot work: to change `nodes/status` (cloud
 //!    provider), to change `volumeattachments` (storage driver), to create ClusterRoleBindings (the Go VDO,
-//!    which installs the drivers' own). A pod runs only under an account of its own namespace, and only a
-//!    cluster admin creates ClusterRoleBindings. One workload with such an account proves the other workloads
-//!    of that driver in its namespace: node plugins need no permission of their own.
+//!    which installs the drivers' own). The binding names the account, or the group of all accounts in the
+//!    namespace; the groups of all accounts in the cluster prove nothing. A pod runs only under an account of
+//!    its own namespace, and only a cluster admin creates ClusterRoleBindings. One workload with such an
+//!    account proves the other workloads of that driver in its namespace: node plugins need no permission of
+//!    their own.
 //!
 //! So a driver that an admin installed in an unusual namespace still counts: it blocks a second driver, and
 //! VDO reports it. VDO-1914 names every other lookalike. A lookalike has no effect: it blocks nothing, sets
@@ -33,7 +35,7 @@ use health::facts::Known;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
     core::v1::PodTemplateSpec,
-    rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Subject},
 };
 use kube::ResourceExt;
 use plan::{ObjectId, names};
@@ -68,6 +70,14 @@ impl Permissions {
             grants: may("rbac.authorization.k8s.io", "clusterrolebindings", &["create"]),
         };
         (found != Self::default()).then_some(found)
+    }
+
+    fn and(self, more: Self) -> Self {
+        Self {
+            nodes: self.nodes || more.nodes,
+            attachments: self.attachments || more.attachments,
+            grants: self.grants || more.grants,
+        }
     }
 
     fn prove(self, driver: Driver) -> bool {
@@ -119,10 +129,7 @@ impl Binding {
     /// The cached part of a binding; none if it names no service account.
     pub(crate) fn from_binding(binding: &ClusterRoleBinding) -> Option<Self> {
         let subjects = binding.subjects.iter().flatten();
-        let accounts = subjects.clone().filter(|subject| subject.kind == "ServiceAccount");
-        let accounts: Vec<Account> = accounts
-            .filter_map(|subject| Some((subject.namespace.clone()?, subject.name.clone())))
-            .collect();
+        let accounts: Vec<Account> = subjects.clone().filter_map(account_of).collect();
         let groups = subjects.filter(|subject| subject.kind == "Group");
         let groups = groups.map(|subject| subject.name.clone());
         let groups: Vec<String> = groups.filter(|name| has_service_accounts(name)).collect();
@@ -139,11 +146,29 @@ impl Binding {
     pub(crate) fn binds(&self, namespace: &str, account: &str) -> bool {
         let named = |(within, name): &Account| within == namespace && name == account;
         self.accounts.iter().any(named)
-            || self.groups.iter().any(|group| {
-                let within = group.strip_prefix("system:serviceaccounts:");
-                within.is_none_or(|within| within == namespace)
-            })
+            || self
+                .groups
+                .iter()
+                .any(|group| namespace_of(group).is_none_or(|within| within == namespace))
     }
+}
+
+/// The service account that a subject names, also by its user name.
+fn account_of(subject: &Subject) -> Option<Account> {
+    match subject.kind.as_str() {
+        "ServiceAccount" => Some((subject.namespace.clone()?, subject.name.clone())),
+        "User" => {
+            let account = subject.name.strip_prefix("system:serviceaccount:")?;
+            let (namespace, name) = account.split_once(':')?;
+            Some((namespace.to_owned(), name.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// The namespace whose service accounts a group contains; `None` for a group of all service accounts.
+fn namespace_of(group: &str) -> Option<&str> {
+    group.strip_prefix("system:serviceaccounts:")
 }
 
 fn has_service_accounts(group: &str) -> bool {
@@ -155,7 +180,11 @@ type Account = (String, String);
 
 /// The service accounts with identifying permissions in the whole cluster.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Accounts(BTreeMap<Account, Permissions>);
+pub(crate) struct Accounts {
+    named: BTreeMap<Account, Permissions>,
+    /// The permissions of all service accounts in a namespace.
+    of_namespaces: BTreeMap<String, Permissions>,
+}
 
 impl Accounts {
     /// Joins the permissions of ClusterRoles, by name, with all bindings.
@@ -163,17 +192,19 @@ impl Accounts {
         roles: &BTreeMap<String, Permissions>,
         bindings: impl IntoIterator<Item = &'b Binding>,
     ) -> Self {
-        let mut accounts: BTreeMap<Account, Permissions> = BTreeMap::new();
+        let mut accounts = Self::default();
         for binding in bindings {
             let Some(more) = roles.get(&binding.role) else { continue };
             for account in &binding.accounts {
-                let all = accounts.entry(account.clone()).or_default();
-                all.nodes |= more.nodes;
-                all.attachments |= more.attachments;
-                all.grants |= more.grants;
+                let all = accounts.named.entry(account.clone()).or_default();
+                *all = all.and(*more);
+            }
+            for namespace in binding.groups.iter().filter_map(|group| namespace_of(group)) {
+                let all = accounts.of_namespaces.entry(namespace.to_owned()).or_default();
+                *all = all.and(*more);
             }
         }
-        Self(accounts)
+        accounts
     }
 
     fn permissions(&self, namespace: &str, template: Option<&PodTemplateSpec>) -> Permissions {
@@ -181,7 +212,9 @@ impl Accounts {
         let name = spec
             .and_then(|spec| spec.service_account_name.as_ref().or(spec.service_account.as_ref()));
         let name = name.filter(|name| !name.is_empty()).map_or("default", String::as_str);
-        self.0.get(&(namespace.to_owned(), name.to_owned())).copied().unwrap_or_default()
+        let own = self.named.get(&(namespace.to_owned(), name.to_owned())).copied();
+        let of_all = self.of_namespaces.get(namespace).copied();
+        own.unwrap_or_default().and(of_all.unwrap_or_default())
     }
 }
 
@@ -310,13 +343,14 @@ mod tests {
 
     /// The accounts after a cluster admin bound a role with these rules to this account.
     fn bound(rules: &Value, namespace: &str, account: &str) -> Known<Accounts> {
+        bound_to(rules, &json!({"kind": "ServiceAccount", "namespace": namespace, "name": account}))
+    }
+
+    fn bound_to(rules: &Value, subject: &Value) -> Known<Accounts> {
         let binding: ClusterRoleBinding = serde_json::from_value(json!({
             "metadata": {"name": "binding"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "role"},
-            "subjects": [
-                {"kind": "User", "name": "somebody"},
-                {"kind": "ServiceAccount", "namespace": namespace, "name": account},
-            ],
+            "subjects": [{"kind": "User", "name": "somebody"}, subject],
         }))
         .unwrap();
         let permissions =
@@ -400,6 +434,23 @@ mod tests {
             json!([{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]);
         let accounts = bound(&status, "cloud", "default");
         assert!(Provenance::judge(&accounts, [&cloud], []).counts(Driver::Cpi, "cloud"));
+    }
+
+    #[test]
+    fn a_binding_can_name_the_account_as_a_user_or_all_accounts_of_the_namespace() {
+        let name = "vsphere-csi-controller";
+        let controller = workload::<Deployment>("storage", name, Some("driver"), CSI_IMAGE);
+        let proven_by = |kind: &str, subject: &str| {
+            let accounts = bound_to(&attachments(), &json!({"kind": kind, "name": subject}));
+            Provenance::judge(&accounts, [], [&controller]).counts(Driver::Csi, "storage")
+        };
+        assert!(proven_by("User", "system:serviceaccount:storage:driver"));
+        assert!(proven_by("Group", "system:serviceaccounts:storage"));
+        assert!(!proven_by("User", "system:serviceaccount:storage:other"));
+        assert!(!proven_by("Group", "system:serviceaccounts:other"));
+        // A permission of everybody distinguishes nobody.
+        assert!(!proven_by("Group", "system:serviceaccounts"));
+        assert!(!proven_by("Group", "system:authenticated"));
     }
 
     #[test]
