@@ -51,8 +51,7 @@ impl Version {
         let asked = cluster.is_some();
         let (image, kubernetes) = cluster.unzip();
         let operator = image.flatten();
-        let operator =
-            operator.as_deref().map(|image| image.rsplit_once(':').map_or(image, |x| x.1));
+        let operator = operator.as_deref().map(version_of);
         if let Some(form) = self.output {
             let mut all = json!({"client": {"version": BUILD.version, "commit": BUILD.commit}});
             if asked {
@@ -71,6 +70,13 @@ impl Version {
     }
 }
 
+/// The version of an image: its tag, also if the image has a digest.
+fn version_of(image: &str) -> &str {
+    let tagged = image.split('@').next().unwrap_or(image);
+    let name = tagged.rsplit_once('/').map_or(tagged, |(_, name)| name);
+    name.split_once(':').map_or(image, |(_, tag)| tag)
+}
+
 /// The operator's image, if it is installed, and the Kubernetes version.
 async fn cluster_version(global: &Global) -> Outcome<(Option<String>, String)> {
     let cluster = Cluster::connect(global).await?;
@@ -82,4 +88,18 @@ async fn cluster_version(global: &Global) -> Outcome<(Option<String>, String)> {
     });
     let version = cluster.client.apiserver_version().await.doing("asking for the version")?;
     Ok((image, version.git_version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_an_image_is_its_tag() {
+        let digest = "sha256:b845f4bbc34d70bd84e92f8021f47704df1de3dbabbd8289969651360b39d605";
+        assert_eq!(version_of("ghcr.io/vmware-tanzu/vdo:0.7.0"), "0.7.0");
+        assert_eq!(version_of(&format!("localhost:5000/vdo:0.7.0@{digest}")), "0.7.0");
+        let without_tag = format!("localhost:5000/vdo@{digest}");
+        assert_eq!(version_of(&without_tag), without_tag, "its tag is not known");
+    }
 }
