@@ -272,9 +272,9 @@ async fn two_controllers_at_the_same_time_make_one_snapshot() {
 
     // The second controller has looked for a record, and now waits for the list of the volume's snapshots.
     site.vcenter.forget_calls().await;
-    let late = Fault::on("CnsQuerySnapshots").delayed(Duration::from_secs(4)).after(1).times(1);
+    let late = Fault::on("CnsQuerySnapshots").delayed(Duration::from_secs(10)).after(1).times(1);
     site.vcenter.fault(late).await;
-    let slow = Fault::on("CnsCreateSnapshots").task_takes(Duration::from_secs(8)).times(1);
+    let slow = Fault::on("CnsCreateSnapshots").task_takes(Duration::from_secs(18)).times(1);
     site.vcenter.fault(slow).await;
     let meanwhile = async {
         eventually("the second controller waits for the list", 30, async || {
