@@ -255,11 +255,11 @@ async fn holder(cluster: &Cluster) -> Result<String, String> {
     pod.map(str::to_owned).ok_or_else(|| format!("nobody leads: {holder}"))
 }
 
-/// The pod that leads, and its node.
+/// The pod that leads, and its node. A pod that ends can lead for a moment: it does not count.
 async fn leader(cluster: &Cluster) -> (String, &RealNode) {
     let (leader, node) = eventually("a pod leads", 60, async || {
         let leader = holder(cluster).await?;
-        let pods = cluster.pods(NAMESPACE, OPERATOR).await;
+        let pods = cluster.operators().await;
         let pod = pods.iter().find(|pod| pod.name_any() == leader);
         let node = pod.and_then(node_of).map(str::to_owned);
         node.map(|node| (leader.clone(), node)).ok_or_else(|| format!("{leader} is gone"))
