@@ -417,6 +417,7 @@ impl Catalogs {
         delivery: Delivery,
     ) -> bool {
         let outcome = match keys {
+            Ok(_) if !stored::fits(bytes) => Err(stored::does_not_fit()),
             Ok(named) => {
                 let unsigned = delivery == Delivery::ConfigMap && named.is_empty();
                 let trust = Trust { keys: &trusted(named), unsigned };

@@ -222,3 +222,22 @@ fn a_catalog_for_a_newer_vdo_and_a_catalog_that_is_too_large_have_findings_of_th
     }
     assert_eq!(catalogs.current().serial, catalog::embedded().serial, "nothing of it is used");
 }
+
+#[test]
+fn a_catalog_that_a_restart_would_forget_is_refused() {
+    let (key, _) = SigningKey::generate().unwrap();
+    // Random text, which does not become smaller.
+    let mut random = 1_u64;
+    let noise = (0..150_000).fold(String::new(), |text, _| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        text + &format!("# {random:x}\n")
+    });
+    let text = format!("{}{noise}", newer());
+    assert!(text.len() < MAX_BYTES, "the limit of a catalog is another one");
+    let bundle = Bundle::sign(text.as_bytes(), std::slice::from_ref(&key)).to_json();
+    let mut catalogs = catalogs();
+    let keys = keys_of(&config(Some(&key)));
+    assert!(!catalogs.offer("url", bundle.as_bytes(), &keys, Delivery::Network));
+    assert_eq!(catalogs.trouble().unwrap().finding().0.code, "VDO-1107");
+    assert_eq!(catalogs.current().serial, 1, "nothing of it is used");
+}
