@@ -90,7 +90,7 @@ func (c *control) addVolumes(_ *http.Request, b []byte) (any, error) {
 		made := store.register(spec, c.sim.addDisk(ds, spec.Name, wanted.Megabytes))
 		ids = append(ids, made.VolumeId.Id)
 	}
-	return map[string]int{"volumes": len(ids), "attached": store.attachEach(ids, wanted.AttachEach)}, nil
+	return map[string]any{"ids": ids, "attached": store.attachEach(ids, wanted.AttachEach)}, nil
 }
 
 // attachEach attaches some of the volumes to each VM, and returns how many.

@@ -183,7 +183,7 @@ pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit
     let (cns, disks) = match (volumes, not_asked(question)) {
         (Err(error), _) => (unknown(&error), BTreeMap::new()),
         (Ok(_), Some(reason)) => (Known::unknown(reason), BTreeMap::new()),
-        (Ok(volumes), None) => known_volumes(volumes, question.cluster_id.as_deref()),
+        (Ok((volumes, disks)), None) => (volumes.into(), disks),
     };
     Audit {
         at,
@@ -527,13 +527,18 @@ async fn host_groups(
     found.into()
 }
 
-async fn volumes(client: &Client, question: &Question) -> Result<Vec<Volume>, Error> {
+/// The volumes of this cluster. VDO keeps only what the checks need of each: there can be thousands.
+async fn volumes(client: &Client, question: &Question) -> Result<(Volumes, Disks), Error> {
+    let (mut known, mut disks) = (Volumes::new(), Disks::new());
     if question.wanted.storage.is_none() {
-        return Ok(Vec::new());
+        return Ok((known, disks));
     }
     // Without an id no volume belongs to this cluster. The query still shows whether the service answers.
     let cluster = question.cluster_id.clone().unwrap_or_else(|| "no-such-cluster".to_owned());
-    client.query_volumes(&QueryFilter { clusters: vec![cluster], ..QueryFilter::default() }).await
+    let filter = QueryFilter { clusters: vec![cluster], ..QueryFilter::default() };
+    let own = question.cluster_id.as_deref();
+    client.for_each_volume(&filter, |volume| keep(&volume, own, &mut known, &mut disks)).await?;
+    Ok((known, disks))
 }
 
 /// The number of all volumes. A vCenter supports only a limited number.
@@ -571,6 +576,7 @@ async fn snapshots(client: &Client, question: &Question) -> Known<BTreeMap<Strin
 }
 
 type Disks = BTreeMap<String, Disk>;
+type Volumes = BTreeMap<String, CnsVolume>;
 
 /// The claim of a volume under this cluster id, if a pod uses it.
 fn used_by(volume: &Volume, cluster: Option<&str>) -> Option<String> {
@@ -591,25 +597,17 @@ fn is_doubled(volume: &Volume) -> bool {
     claims.into_iter().any(|entity| !seen.insert(entity.cluster.as_deref()))
 }
 
-fn known_volumes(
-    volumes: Vec<Volume>,
-    cluster: Option<&str>,
-) -> (Known<BTreeMap<String, CnsVolume>>, Disks) {
-    let mut known = BTreeMap::new();
-    let mut disks = Disks::new();
-    for volume in volumes {
-        let id = volume.id.id.clone();
-        let url = volume.datastore_url.clone().unwrap_or_default();
-        let name = volume.name.clone().unwrap_or_else(|| id.clone());
-        let used_by = used_by(&volume, cluster);
-        disks.insert(id.clone(), Disk { name, datastore: url.clone(), used_by });
-        // `accessibility` shows whether the datastore is reachable. It shows nothing about the disk on it.
-        let unreachable = volume.accessibility.as_deref() == Some("notAccessible");
-        let duplicate_metadata = is_doubled(&volume);
-        let vcenter = String::new();
-        known.insert(id, CnsVolume { vcenter, datastore: url, unreachable, duplicate_metadata });
-    }
-    (known.into(), disks)
+fn keep(volume: &Volume, cluster: Option<&str>, known: &mut Volumes, disks: &mut Disks) {
+    let id = volume.id.id.clone();
+    let datastore = volume.datastore_url.clone().unwrap_or_default();
+    let name = volume.name.clone().unwrap_or_else(|| id.clone());
+    let used_by = used_by(volume, cluster);
+    disks.insert(id.clone(), Disk { name, datastore: datastore.clone(), used_by });
+    // `accessibility` shows whether the datastore is reachable. It shows nothing about the disk on it.
+    let unreachable = volume.accessibility.as_deref() == Some("notAccessible");
+    let duplicate_metadata = is_doubled(volume);
+    let vcenter = String::new();
+    known.insert(id, CnsVolume { vcenter, datastore, unreachable, duplicate_metadata });
 }
 
 /// The cluster id that the volumes in Kubernetes were created under, if they all agree.

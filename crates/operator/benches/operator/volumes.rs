@@ -35,7 +35,7 @@ fn limit() -> u64 {
 
 /// A claim, its volume and its attachment. If faulty: the claim waits with a warning, CNS lacks the volume, and the
 /// attachment fails.
-async fn add(client: &Client, number: usize, node: &str, faulty: bool) {
+async fn add(client: &Client, number: usize, node: &str, handle: &str, faulty: bool) {
     let (name, namespace) = (format!("pvc-8d8a8e2c-6b0f-4b6e-9d07-{number:012}"), "shop");
     let claim_name = format!("data-shop-database-{number}");
     let create = PostParams::default();
@@ -51,7 +51,7 @@ async fn add(client: &Client, number: usize, node: &str, faulty: bool) {
             "claimRef": {"namespace": namespace, "name": claim_name, "kind": "PersistentVolumeClaim"},
             "csi": {
                 "driver": DRIVER, "fsType": "ext4",
-                "volumeHandle": format!("0f6b1c7e-52a5-4a0d-8d3b-{number:012}"),
+                "volumeHandle": handle,
                 "volumeAttributes": {"type": "vSphere CNS Block Volume"},
             },
         },
@@ -115,7 +115,15 @@ fn message(what: &str, volume: &str) -> String {
     )
 }
 
-async fn fill(client: &Client, vms: &[Vm], count: usize, faulty: bool) {
+/// The ids of the volumes. CNS has them, attached to the VMs in the order of their names, unless they are faulty.
+async fn handles(testbed: &Testbed, count: usize, nodes: usize, faulty: bool) -> Vec<String> {
+    if faulty {
+        return (0..count).map(|number| format!("0f6b1c7e-52a5-4a0d-8d3b-{number:012}")).collect();
+    }
+    testbed.vcenter.add_volumes("the-cluster-of-the-volumes", count, count.div_ceil(nodes)).await
+}
+
+async fn fill(client: &Client, vms: &[Vm], handles: &[String], faulty: bool) {
     let create = PostParams::default();
     let class = json!({"metadata": {"name": CLASS}, "provisioner": DRIVER});
     let class: StorageClass = serde_json::from_value(class).unwrap();
@@ -123,10 +131,13 @@ async fn fill(client: &Client, vms: &[Vm], count: usize, faulty: bool) {
     let namespace: Namespace =
         serde_json::from_value(json!({"metadata": {"name": "shop"}})).unwrap();
     Api::all(client.clone()).create(&create, &namespace).await.unwrap();
-    let adding = (0..count).map(|number| {
-        let node = &vms[number % vms.len()].name;
-        add(client, number, node, faulty)
-    });
+    let mut names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
+    names.sort_unstable();
+    let each = handles.len().div_ceil(names.len());
+    let adding = handles
+        .iter()
+        .enumerate()
+        .map(|(number, handle)| add(client, number, names[number / each], handle, faulty));
     stream::iter(adding).buffer_unordered(48).collect::<Vec<()>>().await;
 }
 
@@ -148,13 +159,16 @@ pub(super) async fn measure(nodes: usize, count: usize, faulty: bool) {
     let client = testbed.client();
     testkit::add_bare_nodes(&client, &vms).await;
     run_storage(&client, &vms).await;
-    fill(&client, &vms, count, faulty).await;
-    let mut spec = json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"]}});
-    if faulty {
-        // Only then does VDO compare volumes with CNS, which has none of them.
-        spec["storageProvider"] = json!({"vsphereCloudConfig": "vc"});
-    }
-    testbed.configure(spec).await;
+    let handles = handles(&testbed, count, nodes, faulty).await;
+    assert_eq!(handles.len(), count);
+    fill(&client, &vms, &handles, faulty).await;
+    // With a storage provider, VDO compares the volumes with CNS.
+    testbed
+        .configure(json!({
+            "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
+            "storageProvider": {"vsphereCloudConfig": "vc"},
+        }))
+        .await;
 
     let begin = Instant::now();
     let operator = testbed.operator();
@@ -181,6 +195,9 @@ pub(super) async fn measure(nodes: usize, count: usize, faulty: bool) {
     .await;
     println!("| {what}: all seen after the start | {:.1} s |", begin.elapsed().as_secs_f64());
     tokio::time::sleep(REST).await;
+    let pages = testbed.vcenter.calls().await.count("CnsQueryVolume");
+    assert!(pages > 0, "{what}: VDO does not compare the volumes with CNS");
+    println!("| {what}: requests to CNS | {pages} |");
     let (now, peak) = (mebibytes(group.working_set()), mebibytes(group.peak()));
     println!("| {what}: working set, now and at most | {now}, {peak} |");
     let (resident, most) = operator.memory();

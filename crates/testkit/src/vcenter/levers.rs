@@ -276,10 +276,18 @@ impl Vcenter {
         self.lever(Method::POST, "/restart", Some(how)).await;
     }
 
-    /// Creates many volumes of a cluster at once, and attaches some of them to each VM.
-    pub async fn add_volumes(&self, cluster: &str, count: usize, attach_each: usize) {
+    /// Creates many volumes of a cluster at once, and attaches some of them to each VM, in the order of their names.
+    /// Returns the ids of the volumes.
+    pub async fn add_volumes(
+        &self,
+        cluster: &str,
+        count: usize,
+        attach_each: usize,
+    ) -> Vec<String> {
         let volumes = json!({ "cluster": cluster, "count": count, "megabytes": 8, "attachEach": attach_each });
-        self.lever(Method::POST, "/volumes", Some(volumes)).await;
+        let added = self.lever(Method::POST, "/volumes", Some(volumes)).await;
+        let ids = added["ids"].as_array().into_iter().flatten();
+        ids.filter_map(|id| id.as_str().map(str::to_owned)).collect()
     }
 
     /// Sets the clock of its responses: this many seconds ahead of the computer.

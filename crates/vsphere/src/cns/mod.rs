@@ -204,21 +204,32 @@ impl Client {
     /// Lists all volumes that match `filter`, page by page. Needs `Cns.Searchable` on the root
     /// folder.
     pub async fn query_volumes(&self, filter: &QueryFilter) -> Result<Vec<Volume>, Error> {
+        let mut found = Vec::new();
+        self.for_each_volume(filter, |volume| found.push(volume)).await?;
+        Ok(found)
+    }
+
+    /// Calls `each` for all volumes that match `filter`, page by page. A caller that needs little of
+    /// each volume never has all of them in memory. Needs `Cns.Searchable` on the root folder.
+    pub async fn for_each_volume(
+        &self,
+        filter: &QueryFilter,
+        mut each: impl FnMut(Volume),
+    ) -> Result<(), Error> {
         let mut filter = filter.clone();
-        let (mut found, mut seen, mut offset) = (Vec::new(), HashSet::new(), 0);
+        let (mut seen, mut offset) = (HashSet::new(), 0);
         loop {
             filter.cursor = Some(Cursor::page_at(offset, PAGE));
             let method = Method::read("CnsQueryVolume").on(Service::Vsan);
             let manager = MoRef::new(MANAGER.0, MANAGER.1);
             let page: QueryResult = self.call(method, &manager, &[("filter", &filter)]).await?;
-            let (before, got) = (found.len(), page.volumes.len());
-            let new = page.volumes.into_iter().filter(|v| seen.insert(v.id.clone()));
-            found.extend(new);
+            let (before, got) = (seen.len(), page.volumes.len());
+            page.volumes.into_iter().filter(|v| seen.insert(v.id.clone())).for_each(&mut each);
             offset += got;
-            let is_new = found.len() > before;
+            let is_new = seen.len() > before;
             let total = page.cursor.and_then(|cursor| cursor.total);
             if !is_new || !has_next_page(PAGE, got, offset, total) {
-                return Ok(found);
+                return Ok(());
             }
         }
     }
