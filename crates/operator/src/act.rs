@@ -3,6 +3,7 @@
 
 mod field_ownership;
 pub(crate) mod nodes;
+mod renew_files;
 mod restart;
 mod reverted;
 mod shared;
@@ -75,6 +76,14 @@ pub enum Error {
         names::CREDENTIALS_CHANGED
     ))]
     NotRestarted { object: ObjectId },
+    #[snafu(display(
+        "the files of the pods of {object} cannot be renewed, so their kubelets renew them later"
+    ))]
+    RenewFiles {
+        object: ObjectId,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
     #[snafu(display("{object} is of a kind that is never deleted"))]
     Forbidden { object: ObjectId },
     #[snafu(display("the finalizer of the VDOConfig could not be changed"))]
@@ -149,6 +158,7 @@ impl Error {
     pub fn lacks_a_permission(&self) -> bool {
         let (Self::Apply { source, .. }
         | Self::Delete { source, .. }
+        | Self::RenewFiles { source, .. }
         | Self::Record { source, .. }) = self
         else {
             return false;
@@ -226,7 +236,7 @@ async fn step(
 ) -> Result<Stepped, Error> {
     let (next, failed) = match &driver.next {
         Next::Restart { workload, changed, unreachable, otherwise } => {
-            match restart::restart(client, workload, changed, *unreachable).await {
+            match restart::restart(client, facts, workload, changed, *unreachable).await {
                 Ok(something) => {
                     return Ok(Stepped { something, due: None, restored: Vec::new() });
                 }
@@ -234,13 +244,24 @@ async fn step(
                 Err(error) => (&**otherwise, Some(error)),
             }
         }
+        Next::RenewFiles { workloads, changed, otherwise } => {
+            match renew_files::renew(client, facts, workloads, changed).await {
+                Ok(()) => {
+                    applied.note_renewed(driver.driver, changed);
+                    return Ok(Stepped { something: true, due: None, restored: Vec::new() });
+                }
+                Err(error) => (&**otherwise, Some(error)),
+            }
+        }
         next => (next, None),
     };
     let mut stepped = Stepped { something: true, due: None, restored: Vec::new() };
     match next {
-        Next::Nothing | Next::Wait | Next::Blocked | Next::Restart { .. } => {
-            stepped.something = false;
-        }
+        Next::Nothing
+        | Next::Wait
+        | Next::Blocked
+        | Next::Restart { .. }
+        | Next::RenewFiles { .. } => stepped.something = false,
         Next::Record(record) => {
             let version = facts.records.versions.get(&driver.driver).map(String::as_str);
             let cluster = Some(facts.cluster.uid.clone());

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use catalog::manifest::Object;
+use catalog::{Driver, manifest::Object};
 use health::facts::Conflict;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -39,6 +39,8 @@ pub struct Applied {
     pauses: Backoff<ObjectId>,
     /// Objects that are gone according to the API server, with the mark that a watch showed last.
     gone: Mutex<HashMap<ObjectId, String>>,
+    /// The drivers whose pods have renewed the files of their Secret, and the time of the Secret's change.
+    renewed: Mutex<BTreeMap<Driver, String>>,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +73,7 @@ impl Default for Applied {
             left: Mutex::default(),
             pauses: Backoff::new(first, longest),
             gone: Mutex::default(),
+            renewed: Mutex::default(),
         }
     }
 }
@@ -174,6 +177,16 @@ impl Applied {
     pub(crate) fn is_gone(&self, id: &ObjectId, metadata: &ObjectMeta) -> bool {
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         gone.get(id).is_some_and(|gone| *gone == mark(metadata))
+    }
+
+    /// Notes that the pods of a driver have renewed the files of their Secret, which changed at this time.
+    pub(crate) fn note_renewed(&self, driver: Driver, changed: &str) {
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        renewed.insert(driver, changed.to_owned());
+    }
+
+    pub(crate) fn renewed(&self) -> BTreeMap<Driver, String> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Objects of unwatched kinds, as this process left them.

@@ -516,6 +516,7 @@ fn summary(facts: &Facts, plan: &plan::Plan) -> Vec<String> {
             plan::Next::Delete(objects) => format!("delete {} objects", objects.len()),
             plan::Next::Record(_) => "record".into(),
             plan::Next::Restart { workload, .. } => format!("restart {workload}"),
+            plan::Next::RenewFiles { .. } => "renew files".into(),
             other => format!("{other:?}"),
         };
         format!("{name}: {} {next}", driver.driver)

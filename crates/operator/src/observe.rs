@@ -130,6 +130,7 @@ pub async fn observe(
         grace: around.timeouts.grace,
         refused: refused.clone(),
         conflicts: applied.conflicts(Timestamp::now()),
+        renewed_files: applied.renewed(),
         pull_secrets,
         driver_secrets,
         unusable_secrets,

@@ -214,6 +214,10 @@ fn table(token: &Token) -> String {
         ("run privileged pods, so become root on every node", list(&privileged)),
         ("evict pods", list(token.places(&["create"], "", "pods/eviction").keys())),
         (
+            "change running pods, also their images",
+            list(token.places(&["patch", "update"], "", "pods").keys()),
+        ),
+        (
             "use any service account of the namespace",
             list(tokens.iter().chain(pods.keys()).collect::<BTreeSet<_>>()),
         ),
@@ -269,6 +273,8 @@ fn a_stolen_token_reaches_no_secret_and_no_pod_outside_of_the_drivers_namespaces
     assert_eq!(secrets.into_keys().collect::<BTreeSet<_>>(), readable);
     let evictions = token.places(&["create"], "", "pods/eviction");
     assert_eq!(evictions.into_keys().collect::<Vec<_>>(), ["vmware-system-csi"]);
+    let changed = token.places(&["patch", "update"], "", "pods");
+    assert_eq!(changed.into_keys().collect::<Vec<_>>(), ["vmware-system-csi"]);
     let named = token.places(&["create", "patch", "delete"], "apps", "daemonsets");
     assert!(named.values().all(|names| !names.is_empty()), "{named:?}");
 }

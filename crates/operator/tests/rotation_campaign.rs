@@ -2,8 +2,8 @@
 //! are killed, upgrades wait and catalogs expire. Thirty seconds after vCenter accepts a new password, no driver logs in
 //! with the old one, and no account is ever locked.
 //!
-//! The drivers' pods do not run here. The test simulates them, see [`Driver`]: it logs in to vCenter with the credentials
-//! in the driver's Secret, as often as a driver without a session does.
+//! The drivers' pods do not run here. The test simulates them and their kubelets, see [`Driver`]: it logs in to vCenter
+//! with the credentials that the driver has, as often as a driver without a session does.
 //!
 //! The test runs a few rotations, or as many as `VDO_SEEDS` says. A failure names its seed; `VDO_SEED` runs only that
 //! one.
@@ -24,7 +24,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     apps::v1::DaemonSet,
-    core::v1::{Node as KubeNode, Secret},
+    core::v1::{Node as KubeNode, Pod, Secret},
 };
 use kube::{
     Api,
@@ -172,13 +172,14 @@ fn signed(key: &SigningKey, serial: u64, expires: Timestamp) -> String {
 /// User and password by host.
 type Logins = BTreeMap<String, (String, SecretText)>;
 
-/// A simulated driver. The storage driver reads its Secret at every login. Upstream's cloud controller keeps the
-/// credentials from the start of its pods, which the pod template shows.
+/// A simulated driver. Upstream's cloud controller keeps the credentials from the start of its pods, which the pod
+/// template shows. The storage driver reads a file at every login. A kubelet renews the file when it syncs the pod: when
+/// the pod changes, or else so late that this test does not wait for it.
 struct Driver {
     namespace: &'static str,
     secret: &'static str,
-    /// For a driver that reads its credentials once: the restart annotation of the template, and the logins.
-    started: Option<(Option<String>, Logins)>,
+    /// The state of the pods when they got the credentials, and the credentials.
+    known: (Vec<Option<String>>, Logins),
 }
 
 struct VcenterConfig {
@@ -260,12 +261,12 @@ impl Campaign {
                 Driver {
                     namespace: "kube-system",
                     secret: plan::names::CPI_SECRET,
-                    started: Some((None, BTreeMap::new())),
+                    known: Default::default(),
                 },
                 Driver {
                     namespace: "vmware-system-csi",
                     secret: plan::names::CSI_SECRET,
-                    started: None,
+                    known: Default::default(),
                 },
             ],
             operator,
@@ -277,8 +278,10 @@ impl Campaign {
             refused: 0,
         };
         campaign.install().await;
-        // The cloud controller's pods start with the current credentials.
-        campaign.login_of(0, 0).await;
+        // The pods start with the current credentials.
+        for driver in 0..2 {
+            campaign.login_of(driver, 0).await;
+        }
         campaign
     }
 
@@ -565,16 +568,25 @@ impl Campaign {
             .map(|login| (login.server.unwrap_or_default(), (login.username, login.password)));
         let logins: Logins = logins.collect();
         let host = self.configs[number].host;
-        let Some((since, started)) = &mut self.drivers[driver].started else {
-            return logins[host].clone();
+        let pods = if driver == 0 {
+            let set = Api::<DaemonSet>::namespaced(client, namespace).get(CPI).await.unwrap();
+            let template = set.spec.unwrap().template.metadata.unwrap_or_default();
+            vec![template.annotations.unwrap_or_default().remove(CHANGED)]
+        } else {
+            let pods = Api::<Pod>::namespaced(client, namespace);
+            let controllers = ListParams::default().labels("app=vsphere-csi-controller");
+            let pods = pods.list(&controllers).await.unwrap().into_iter();
+            let state = |pod: Pod| {
+                let changed = pod.metadata.annotations.unwrap_or_default().remove(CHANGED);
+                [pod.metadata.name, changed]
+            };
+            pods.flat_map(state).collect()
         };
-        let set = Api::<DaemonSet>::namespaced(client, namespace).get(CPI).await.unwrap();
-        let template = set.spec.unwrap().template.metadata.unwrap_or_default();
-        let restarted = template.annotations.unwrap_or_default().remove(CHANGED);
-        if started.is_empty() || *since != restarted {
-            (*since, *started) = (restarted, logins);
+        let (known, credentials) = &mut self.drivers[driver].known;
+        if credentials.is_empty() || *known != pods {
+            (*known, *credentials) = (pods, logins);
         }
-        started[host].clone()
+        credentials[host].clone()
     }
 
     async fn log_in(&self, number: usize, user: &str, password: &SecretText) -> bool {

@@ -96,6 +96,9 @@ pub struct Facts {
     pub driver_secrets: BTreeMap<Driver, DriverSecret>,
     /// The drivers on record whose passwords VDO cannot read or cannot write.
     pub unusable_secrets: BTreeMap<Driver, UnusableSecret>,
+    /// The drivers whose pods have the files of their Secret as it was at this time; see
+    /// [`crate::names::CREDENTIALS_CHANGED`]. After a restart, VDO renews them once more.
+    pub renewed_files: BTreeMap<Driver, String>,
     /// The namespace of the operator.
     pub operator_namespace: String,
     /// The namespaces in which VDO has permission to write drivers.
@@ -404,8 +407,22 @@ pub struct DriverWorkload {
     pub rolled_out: bool,
     /// The reason why one of its pods does not run, as a sentence.
     pub trouble: Option<String>,
+    /// Of a DaemonSet: how its pods restart.
+    pub restart: RestartStrategy,
     /// Its origin and its pod template.
     pub origin: WorkloadOrigin,
+}
+
+/// How the pods of a workload restart after a change of its pod template.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestartStrategy {
+    /// The controllers of Kubernetes replace them.
+    #[default]
+    Rolling,
+    /// The same. VDO raised the limit of pods that restart at a time, and has to restore it.
+    RollingWithRaisedLimit,
+    /// Somebody has to delete them.
+    OnDelete,
 }
 
 /// The configuration, without passwords, of drivers that are not managed by VDO. The error is the reason why

@@ -152,6 +152,15 @@ pub enum Next {
         /// The action to take if VDO cannot restart the pods: it can remove the cause.
         otherwise: Box<Next>,
     },
+    /// Let the kubelets renew the files that the pods of these workloads mount from their Secret, and change
+    /// nothing else.
+    RenewFiles {
+        workloads: Vec<ObjectId>,
+        /// The time at which a login in the Secret changed. The pods carry it afterwards.
+        changed: String,
+        /// The action to take if VDO cannot change the pods.
+        otherwise: Box<Next>,
+    },
     /// Delete these objects. The record lists them, and the driver does not need them any more.
     Delete(Vec<ObjectId>),
     /// Wait. The steps name the reason.

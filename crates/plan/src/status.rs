@@ -94,7 +94,7 @@ fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
     let phase = match &driver.next {
         Next::Blocked if !runs => Phase::Failed,
         Next::Nothing | Next::Blocked if driver.driver == Driver::Cpi => Phase::Configured,
-        Next::Nothing | Next::Blocked => Phase::Deployed,
+        Next::Nothing | Next::Blocked | Next::RenewFiles { .. } => Phase::Deployed,
         Next::Record(_) | Next::Apply(_) | Next::Restart { .. } | Next::Delete(_) => {
             Phase::Deploying
         }

@@ -5,13 +5,15 @@
 //! render it differently. So this module reads the fields that VDO applied last from the object itself. It
 //! applies them again with one more annotation.
 
+mod adopted;
+
 use std::collections::BTreeMap;
 
 use kube::{
-    Api, Client,
+    Client,
     api::{DynamicObject, Patch, PatchParams},
 };
-use plan::{ObjectId, names};
+use plan::{ObjectId, facts::Facts, names};
 use serde_json::{Map, Value, json};
 use snafu::ResultExt;
 
@@ -26,6 +28,7 @@ use super::{ApplySnafu, Error, NeverAppliedSnafu, NotRestartedSnafu, api_of};
 /// full apply must correct them.
 pub(super) async fn restart(
     client: &Client,
+    facts: &Facts,
     id: &ObjectId,
     changed: &str,
     unreachable: i32,
@@ -36,7 +39,7 @@ pub(super) async fn restart(
         if is_labelled(live.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())) {
             return NeverAppliedSnafu { object: id.clone() }.fail();
         }
-        return restart_adopted(&api, id, &live, changed).await;
+        return adopted::restart(client, facts, id, &live, changed).await;
     };
     let template = &mut ours["spec"]["template"]["metadata"]["annotations"];
     if template[names::CREDENTIALS_CHANGED] == changed {
@@ -50,29 +53,6 @@ pub(super) async fn restart(
     pass_dead_nodes(&mut ours, unreachable.into());
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let written = api.patch(&id.name, &parameters, &Patch::Apply(&ours)).await;
-    let written = written.context(ApplySnafu { object: id.clone() })?;
-    snafu::ensure!(restarts(&written.data, changed), NotRestartedSnafu { object: id.clone() });
-    tracing::info!(object = %id, "restarts with the new password");
-    Ok(true)
-}
-
-/// Restarts the pods of a workload that VDO adopted and has not applied yet. This is a merge patch: after an
-/// apply, VDO would count as the author of the workload, and its first rollout would leave the fields of the
-/// former author in place.
-async fn restart_adopted(
-    api: &Api<DynamicObject>,
-    id: &ObjectId,
-    live: &DynamicObject,
-    changed: &str,
-) -> Result<bool, Error> {
-    if restarts(&live.data, changed) {
-        return Ok(false);
-    }
-    let annotations = json!({names::CREDENTIALS_CHANGED: changed});
-    let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
-    let parameters =
-        PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
-    let written = api.patch(&id.name, &parameters, &Patch::Merge(&patch)).await;
     let written = written.context(ApplySnafu { object: id.clone() })?;
     snafu::ensure!(restarts(&written.data, changed), NotRestartedSnafu { object: id.clone() });
     tracing::info!(object = %id, "restarts with the new password");

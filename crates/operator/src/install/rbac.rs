@@ -206,6 +206,8 @@ fn driver_namespace_rules(allowed: &Allowed, namespace: &str) -> Vec<Value> {
     if open || namespace == names::CSI_NAMESPACE {
         // VDO evicts a pod of the storage driver that must register again, if remediation.csiNodes is Fix.
         rules.push(rule(&[""], &["pods/eviction"], &["create"]));
+        // With an annotation, the kubelet renews the password in the files of the pod at once.
+        rules.push(rule(&[""], &["pods"], &["patch"]));
     }
     rules
 }
@@ -366,7 +368,9 @@ mod tests {
             for rule in object.0["rules"].as_array().unwrap() {
                 let writes = ["create", "patch", "update", "delete", "deletecollection"];
                 let writes = writes.iter().any(|verb| has(rule, "verbs", verb));
-                let evicts = has(rule, "resources", "pods/eviction");
+                // Kubernetes chooses the names of the pods.
+                let evicts = has(rule, "resources", "pods/eviction")
+                    || rule["resources"] == json!(["pods"]) && rule["verbs"] == json!(["patch"]);
                 // An election creates its Lease with a plain POST, which no name can limit.
                 let elects =
                     rule["resources"] == json!(["leases"]) && rule["verbs"] == json!(["create"]);

@@ -14,7 +14,8 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use plan::{
     ObjectId,
-    facts::{DriverWorkload, WorkloadOrigin},
+    facts::{DriverWorkload, RestartStrategy, WorkloadOrigin},
+    names,
 };
 
 use crate::{
@@ -121,6 +122,7 @@ fn from_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<DriverWo
     let updated = status.updated_number_scheduled.unwrap_or(0);
     let reached = updated - unreachable.updated;
     Some(DriverWorkload {
+        restart: restart_strategy(set),
         wanted: status.desired_number_scheduled,
         unreachable: unreachable.all,
         suspect: unreachable.suspect,
@@ -131,6 +133,17 @@ fn from_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<DriverWo
         current: is_current(status.observed_generation, set),
         ..described(pods, "DaemonSet", set, spec.map(|s| &s.template), spec.map(|s| &s.selector))?
     })
+}
+
+fn restart_strategy(set: &DaemonSet) -> RestartStrategy {
+    let strategy = set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
+    match strategy.and_then(|strategy| strategy.type_.as_deref()) {
+        Some("OnDelete") => RestartStrategy::OnDelete,
+        _ if set.annotations().contains_key(names::FORMER_LIMIT) => {
+            RestartStrategy::RollingWithRaisedLimit
+        }
+        _ => RestartStrategy::Rolling,
+    }
 }
 
 fn from_deployment(pods: &Pods, deployment: &Deployment) -> Option<DriverWorkload> {
@@ -176,6 +189,7 @@ fn described(
         current: false,
         rolled_out: false,
         trouble: trouble(pods, kind, object),
+        restart: RestartStrategy::Rolling,
         origin: WorkloadOrigin::read(object.meta(), template),
     })
 }
@@ -247,7 +261,6 @@ pub(super) fn attached(stores: &Stores) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use plan::names;
     use serde_json::json;
 
     use super::*;

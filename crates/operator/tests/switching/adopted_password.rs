@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node as KubeNode, Secret};
+use k8s_openapi::{
+    api::core::v1::{Node as KubeNode, Pod, Secret},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
 use plan::{
     ObjectId,
     record::{Named, Names, Record},
@@ -67,9 +70,57 @@ fn chart(testbed: &Testbed) -> Vec<Value> {
     vec![namespace, login, config, set]
 }
 
+/// The pods of the cloud controller: node, name and time of creation.
+async fn pods_of_set(testbed: &Testbed) -> Vec<(String, String, Timestamp)> {
+    let pods = Api::<Pod>::namespaced(testbed.client(), CLOUD);
+    let pods = pods.list(&ListParams::default().labels("app=vsphere-cpi")).await.unwrap();
+    let known = pods.into_iter().map(|pod| {
+        let name = pod.name_any();
+        let created = pod.metadata.creation_timestamp.unwrap().0;
+        (pod.spec.unwrap().node_name.unwrap_or_default(), name, created)
+    });
+    known.collect()
+}
+
+/// Keeps the pod of the node that is down, as if its kubelet did not answer. Returns its name.
+async fn hold_pod_of_dead_node(testbed: &Testbed) -> String {
+    let name = eventually("the node that is down has a pod", 60, async || {
+        let pods = pods_of_set(testbed).await;
+        let dead = pods.iter().find(|(node, ..)| node == "dead");
+        dead.map(|(_, name, _)| name.clone()).ok_or_else(|| format!("{pods:?}"))
+    })
+    .await;
+    set_finalizers(testbed, &name, json!(["test.example.com/kubelet"])).await;
+    name
+}
+
+/// Kubernetes replaces pods that are not ready first, and then waits for the kubelet of the node that is down.
+async fn lose_pod(testbed: &Testbed, name: &str) {
+    let pods = Api::<Pod>::namespaced(testbed.client(), CLOUD);
+    let condition = json!({"type": "Ready", "status": "False", "reason": "NodeNotReady"});
+    let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+    pods.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    let sets = Api::<DaemonSet>::namespaced(testbed.client(), CLOUD);
+    eventually("the pod of the node that is down is unavailable", 60, async || {
+        let status = sets.get("vsphere-cpi").await.unwrap().status.unwrap();
+        if status.number_unavailable == Some(1) { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+}
+
+async fn release_pod(testbed: &Testbed, name: &str) {
+    set_finalizers(testbed, name, json!(null)).await;
+}
+
+async fn set_finalizers(testbed: &Testbed, name: &str, finalizers: Value) {
+    let pods = Api::<Pod>::namespaced(testbed.client(), CLOUD);
+    let patch = json!({"metadata": {"finalizers": finalizers}});
+    pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
 #[tokio::test]
 async fn an_adopted_cloud_controller_restarts_with_a_new_password_in_its_own_secret() {
-    let testbed = Testbed::with_nodes(1).await;
+    let testbed = Testbed::with_nodes(2).await;
     let _configs = testbed.use_catalog().await;
     testbed.create("helm", chart(&testbed)).await;
     testbed.create("vdo", [record()]).await;
@@ -79,7 +130,10 @@ async fn an_adopted_cloud_controller_restarts_with_a_new_password_in_its_own_sec
     // The node without a VM holds up the rollout of VDO's configuration.
     let uuid = "42100000-dead-dead-dead-000000000001";
     let dead = Node::named("dead").system_uuid(uuid).provider_id(&format!("vsphere://{uuid}"));
-    testbed.nodes.as_ref().unwrap().add(dead).await;
+    let nodes = testbed.nodes.as_ref().unwrap();
+    nodes.add(dead).await;
+    let held = hold_pod_of_dead_node(&testbed).await;
+    nodes.set_ready("dead", false).await;
     let operator = testbed.operator_with(&["--driver-namespace=cloud"]);
     testbed.configure(json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"]}})).await;
     testbed
@@ -88,6 +142,7 @@ async fn an_adopted_cloud_controller_restarts_with_a_new_password_in_its_own_sec
         })
         .await;
 
+    lose_pod(&testbed, &held).await;
     let new = "a new password";
     testbed.vcenter.set_user(&VcenterUser::new(testbed.vcenter.user(), new)).await;
     testbed.write_secret(new).await;
@@ -101,6 +156,30 @@ async fn an_adopted_cloud_controller_restarts_with_a_new_password_in_its_own_sec
         if password == new && restarted { Ok(()) } else { Err(operator.tail()) }
     })
     .await;
+    // The node that is down keeps its pod. All other pods restart, and the limit is then the chart's again.
+    eventually("all pods that can run have the new password", 60, async || {
+        let set = sets.get("vsphere-cpi").await.unwrap();
+        let template = set.spec.as_ref().unwrap().template.metadata.clone().unwrap();
+        let changed = &template.annotations.unwrap()[plan::names::CREDENTIALS_CHANGED];
+        let changed: Timestamp = changed.parse().unwrap();
+        let pods = pods_of_set(&testbed).await;
+        let old = pods.iter().filter(|(node, _, created)| {
+            node != "dead" && created.as_second() < changed.as_second()
+        });
+        let old = old.count();
+        let rolling = set.spec.as_ref().unwrap().update_strategy.clone().unwrap();
+        let most = rolling.rolling_update.unwrap().max_unavailable.unwrap();
+        let raised = set.annotations().contains_key(plan::names::FORMER_LIMIT);
+        if pods.len() >= 3 && old == 0 && most == IntOrString::Int(1) && !raised {
+            Ok(())
+        } else {
+            Err(format!("{pods:?}, limit {most:?}, raised {raised}\n{}", operator.tail()))
+        }
+    })
+    .await;
+    let still_there = pods_of_set(&testbed).await.into_iter().any(|(_, name, _)| name == held);
+    assert!(still_there, "nobody can end the pod of the node that is down");
+    release_pod(&testbed, &held).await;
     let secrets = Api::<Secret>::namespaced(testbed.client(), CLOUD);
     let secret = secrets.get(LOGIN).await.unwrap();
     assert_eq!(secret.labels().len(), 1, "VDO does not claim the Secret: {:?}", secret.labels());

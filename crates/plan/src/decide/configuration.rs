@@ -116,9 +116,7 @@ impl RenderedDriver {
         let named: Vec<String> = named.iter().map(digest).collect();
         let (mut objects, digest) = digested(rendered, &named, &set);
         objects.extend(settings.into_iter().filter(|_| passwords == PasswordRendering::Real));
-        if reads_once {
-            credentials::mark(facts, desired.driver, &mut objects);
-        }
+        credentials::mark(facts, desired.driver, *implementation, &mut objects);
         let origin = rendering::origin(facts, desired, restarts);
         let users = users(facts, desired);
         let release = release.clone();

@@ -19,7 +19,7 @@ use driver_config::{
     credentials::{Replaced, SecretTexts, replace_password},
     csi::CsiConfig,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
@@ -32,7 +32,9 @@ use super::{
 };
 use crate::{
     apply_set,
-    facts::{DriverSecret, Facts, VcenterConnection, WorkloadRole},
+    facts::{
+        DriverSecret, DriverWorkload, Facts, RestartStrategy, VcenterConnection, WorkloadRole,
+    },
     names,
     object_id::ObjectId,
     plan::{DriverPlan, Next, PlannedStep},
@@ -65,11 +67,11 @@ pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<F
     };
     let refreshed = match Refreshed::from_accepted(facts, &desired, record, present) {
         Ok(Some(refreshed)) => refreshed,
-        Ok(None) => return Ok(restart(facts, record, plan, present)),
+        Ok(None) => return in_use(facts, record, plan, present),
         // The driver still gets the passwords of the other vCenters.
         Err((vcenter, why)) => {
-            return match restart(facts, record, plan, present) {
-                Some(restart) => Ok(Some(restart)),
+            return match in_use(facts, record, plan, present)? {
+                Some(due) => Ok(Some(due)),
                 None => Err(Box::new(waits(plan.driver, &present.id, &[vcenter], &why))),
             };
         }
@@ -123,7 +125,7 @@ impl Due {
     /// Puts this action before all others in the plan.
     pub(super) fn first(self, facts: &Facts, plan: &mut DriverPlan) {
         let Self { next, mut step, .. } = self;
-        if let (Next::Apply(_) | Next::Restart { .. }, Some(why)) =
+        if let (Next::Apply(_) | Next::Restart { .. } | Next::RenewFiles { .. }, Some(why)) =
             (&next, facts.refused.get(&plan.driver))
         {
             step.message = Some(why.text.clone());
@@ -210,7 +212,7 @@ impl Refreshed {
     ) -> Object {
         let set = apply_set::id(record_name(driver), &facts.operator_namespace);
         let mut object = stamped(with_data(present, &self.data), &self.digest(present), &set);
-        if reads_once(driver, record.implementation) {
+        if carries_time(driver, record.implementation) {
             object.0["metadata"]["annotations"][names::CREDENTIALS_CHANGED] =
                 json!(facts.now.to_string());
         }
@@ -309,53 +311,153 @@ pub(super) fn reads_once(driver: Driver, implementation: Implementation) -> bool
     (driver, implementation) == (Driver::Cpi, Implementation::Upstream)
 }
 
+/// Whether the Secret of a driver carries the time of the last change of a login: VDO passes that time on to the
+/// pods. Our own cloud controller watches its Secret and needs no time.
+fn carries_time(driver: Driver, implementation: Implementation) -> bool {
+    driver == Driver::Csi || reads_once(driver, implementation)
+}
+
+/// The action with which the driver uses the passwords that its Secret contains. The error is the reason why it
+/// keeps an old one.
+fn in_use(
+    facts: &Facts,
+    record: &Record,
+    plan: &DriverPlan,
+    present: &DriverSecret,
+) -> Result<Option<Due>, Box<Finding>> {
+    let Some(changed) = present.changed.as_deref() else { return Ok(None) };
+    if plan.driver == Driver::Csi {
+        return Ok(renew_files(facts, record, plan, present, changed));
+    }
+    if !reads_once(plan.driver, record.implementation) {
+        return Ok(None);
+    }
+    match restart(facts, record, plan, present, changed) {
+        Some(due) => Ok(Some(due)),
+        None => restarts_on_delete(facts, record, plan, present).map_or(Ok(None), Err),
+    }
+}
+
+/// The controllers of a driver on record.
+fn controllers<'a>(
+    facts: &'a Facts,
+    record: &Record,
+    driver: Driver,
+) -> impl Iterator<Item = (&'a ObjectId, &'a DriverWorkload)> {
+    let all = facts.workloads_of(driver, WorkloadRole::Controller).into_iter();
+    all.filter(|(id, _)| record.objects.contains(*id))
+}
+
+/// The action to take if VDO cannot change the pods. An apply can repair the cause. The plan evaluates deletions
+/// after this rule.
+fn otherwise(plan: &DriverPlan) -> Box<Next> {
+    Box::new(match &plan.next {
+        next @ (Next::Apply(_) | Next::Record(_)) => next.clone(),
+        _ => Next::Wait,
+    })
+}
+
 /// The restart of a driver that reads its logins only at start, and that started before the last change of a
-/// login.
+/// login. After the restart of an adopted DaemonSet, VDO restores the limit that it raised.
 fn restart(
     facts: &Facts,
     record: &Record,
     plan: &DriverPlan,
     present: &DriverSecret,
+    changed: &str,
 ) -> Option<Due> {
-    let driver = plan.driver;
-    let changed = present.changed.as_ref().filter(|_| reads_once(driver, record.implementation))?;
     // VDO has not applied the workload yet.
-    let adopted = record.untouched || is_left_behind(driver, present);
-    let workloads = facts.workloads_of(driver, WorkloadRole::Controller).into_iter();
-    let mut ours = workloads.filter(|(id, _)| record.objects.contains(id));
-    let (id, workload) = ours.find(|(_, w)| {
-        (w.labelled || adopted) && w.origin.credentials_changed.as_ref() != Some(changed)
+    let adopted = record.untouched || is_left_behind(plan.driver, present);
+    let (id, workload) = controllers(facts, record, plan.driver).find(|(_, workload)| {
+        let restore = adopted && workload.restart == RestartStrategy::RollingWithRaisedLimit;
+        let restart = workload.origin.credentials_changed.as_deref() != Some(changed);
+        (workload.labelled || adopted) && (restart || restore)
     })?;
     let step = waiting("Restart the driver with the new password", None);
-    // An apply can repair a workload that cannot restart. The plan evaluates deletions after this rule.
-    let otherwise = match &plan.next {
-        next @ (Next::Apply(_) | Next::Record(_)) => next.clone(),
-        _ => Next::Wait,
-    };
     let next = Next::Restart {
         workload: id.clone(),
-        changed: changed.clone(),
+        changed: changed.to_owned(),
         unreachable: workload.unreachable,
-        otherwise: Box::new(otherwise),
+        otherwise: otherwise(plan),
     };
     Some(Due { next, step, secret: present.id.clone(), vcenters: Vec::new() })
 }
 
-/// Marks the objects of a driver that reads its logins only at start: its Secret with the time of the last
-/// change of a login, and its pods with the time of the logins that they use. The digests do not contain
-/// these times.
-pub(super) fn mark(facts: &Facts, driver: Driver, objects: &mut [Object]) {
+/// The finding that running pods keep an old password until somebody deletes them.
+fn restarts_on_delete(
+    facts: &Facts,
+    record: &Record,
+    plan: &DriverPlan,
+    present: &DriverSecret,
+) -> Option<Box<Finding>> {
+    let (id, workload) = controllers(facts, record, plan.driver).find(|(_, workload)| {
+        workload.restart == RestartStrategy::OnDelete && workload.updated < workload.ready
+    })?;
+    let labels = workload.selector.iter().map(|(key, value)| format!("{key}={value}"));
+    let why = format!(
+        "{id} has the update strategy OnDelete, so its pods keep the old password until you run: kubectl \
+         delete pods --namespace {} --selector {}",
+        id.namespace,
+        labels.collect::<Vec<_>>().join(","),
+    );
+    let vcenters = facts.referenced_vcenters().map(|(name, _)| name.clone());
+    Some(Box::new(waits(plan.driver, &present.id, &vcenters.collect::<Vec<_>>(), &why)))
+}
+
+/// The time after which every kubelet has renewed the files of its pods without VDO: it does so every 60 to 90
+/// seconds.
+const RENEWED_ANYWAY: SignedDuration = SignedDuration::from_mins(5);
+
+/// The renewal of the files from which the pods of a driver read their logins.
+fn renew_files(
+    facts: &Facts,
+    record: &Record,
+    plan: &DriverPlan,
+    present: &DriverSecret,
+    changed: &str,
+) -> Option<Due> {
+    let since = changed.parse::<Timestamp>().ok()?;
+    let namespace = present.id.namespace.as_str();
+    // In other namespaces, the operator has no permission to change pods.
+    let allowed = namespace == names::CSI_NAMESPACE || facts.open_namespaces.contains(namespace);
+    let done = facts.renewed_files.get(&plan.driver).map(String::as_str) == Some(changed);
+    if !allowed || done || facts.now.duration_since(since) > RENEWED_ANYWAY {
+        return None;
+    }
+    let own = controllers(facts, record, plan.driver).filter(|(id, _)| id.namespace == namespace);
+    let workloads: Vec<ObjectId> = own.map(|(id, _)| id.clone()).collect();
+    if workloads.is_empty() {
+        return None;
+    }
+    let next =
+        Next::RenewFiles { workloads, changed: changed.to_owned(), otherwise: otherwise(plan) };
+    let step = waiting("Renew the password in the driver's pods", None);
+    Some(Due { next, step, secret: present.id.clone(), vcenters: Vec::new() })
+}
+
+/// Marks the objects of a driver that gets the time of the last change of a login: its Secret, and the pods of a
+/// driver that reads its logins only at start. The digests do not contain these times.
+pub(super) fn mark(
+    facts: &Facts,
+    driver: Driver,
+    implementation: Implementation,
+    objects: &mut [Object],
+) {
+    if !carries_time(driver, implementation) {
+        return;
+    }
     let present = facts.driver_secrets.get(&driver).filter(|own| !is_left_behind(driver, own));
     let held = present.and_then(|present| present.changed.clone());
     for object in objects.iter_mut() {
         let id = ObjectId::from_object(object);
         let (metadata, changed) = match id.kind.as_str() {
-            "Secret" if id.name == names::CPI_SECRET => {
+            // The pods that read the storage driver's first Secret do not exist before it.
+            "Secret" if id.name == names::CPI_SECRET || present.is_some_and(|own| own.id == id) => {
                 let same = present.is_some_and(|present| is_same(present, object));
                 let changed = if same { held.clone() } else { Some(facts.now.to_string()) };
                 (&mut object.0["metadata"], changed)
             }
-            "DaemonSet" => {
+            "DaemonSet" if driver == Driver::Cpi => {
                 let runs = facts.workloads.get(&id);
                 let runs = runs.and_then(|workload| workload.origin.credentials_changed.clone());
                 (&mut object.0["spec"]["template"]["metadata"], held.clone().or(runs))

@@ -32,7 +32,8 @@ use super::decide;
 use crate::{
     facts::{
         AppliedObject, DriverSecret, DriverWorkload, Facts, InUse, NodePlacement, NodeVm,
-        Predecessor, TargetCluster, VcenterConnection, VcenterState, WorkloadOrigin, WorkloadRole,
+        Predecessor, RestartStrategy, TargetCluster, VcenterConnection, VcenterState,
+        WorkloadOrigin, WorkloadRole,
     },
     names,
     object_id::ObjectId,
@@ -85,6 +86,7 @@ impl World {
             rollout_timeout: SignedDuration::from_mins(15),
             grace: None,
             refused: BTreeMap::new(),
+            renewed_files: BTreeMap::new(),
             conflicts: BTreeMap::new(),
             pull_secrets: BTreeMap::new(),
             driver_secrets: BTreeMap::new(),
@@ -176,6 +178,14 @@ impl World {
                     self.done.push(format!("restart {} {}", workload.kind, workload.name));
                     let workload = self.facts.workloads.get_mut(&workload).unwrap();
                     workload.origin.credentials_changed = Some(changed);
+                    if workload.restart == RestartStrategy::RollingWithRaisedLimit {
+                        workload.restart = RestartStrategy::Rolling;
+                    }
+                }
+                Next::RenewFiles { workloads, changed, .. } => {
+                    let names: Vec<&str> = workloads.iter().map(|id| id.name.as_str()).collect();
+                    self.done.push(format!("renew files of {}", names.join(", ")));
+                    self.facts.renewed_files.insert(driver.driver, changed);
                 }
                 Next::Delete(ids) => {
                     for id in ids {
@@ -219,6 +229,7 @@ impl World {
                 current: true,
                 rolled_out: true,
                 trouble: broken.then(|| "CrashLoopBackOff (driver: it crashes)".into()),
+                restart: RestartStrategy::Rolling,
                 origin: origin_of(object),
             };
             self.facts.workloads.insert(id, workload);
@@ -429,6 +440,7 @@ fn theirs(
         current: true,
         rolled_out: true,
         trouble: None,
+        restart: RestartStrategy::Rolling,
         origin: WorkloadOrigin::default(),
     };
     world.facts.workloads.insert(id, workload);

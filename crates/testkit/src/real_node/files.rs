@@ -116,7 +116,6 @@ evictionPressureTransitionPeriod: 5s
 imageGCHighThresholdPercent: 100
 makeIPTablesUtilChains: false
 nodeStatusUpdateFrequency: 5s
-syncFrequency: 5s
 maxOpenFiles: 20000
 "#
     ))?;

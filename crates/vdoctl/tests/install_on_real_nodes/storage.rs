@@ -7,6 +7,7 @@ mod block;
 pub(crate) mod copies;
 mod moving;
 mod restarts;
+mod rotation;
 mod stateful_set;
 mod workload;
 
@@ -59,6 +60,7 @@ async fn pods_on_real_nodes_use_volumes_of_our_driver() {
             println!("{arguments}: working set {:.1} MiB", used as f64 / 1_048_576.0);
         }
     }
+    rotation::both_drivers_use_a_new_password_without_a_restart(&cluster).await;
     restarts::volumes_stay_mounted_while_plugin_and_kubelet_restart(&cluster).await;
     drop(snapshot_controller);
 

@@ -152,6 +152,7 @@ catalogue! {
             "If VDO is paused: remove spec.paused and the annotation vdo.vmware.com/paused from the VDOConfig; VDO then passes the password on within seconds",
             "If the Go VDO runs: delete its Deployment, see VDO-1908",
             "If VDO cannot read the Secret: kubectl edit secret --namespace {namespace} {secret}   and correct it",
+            "If the driver has the update strategy OnDelete: delete its pods with the command in the message; Kubernetes re-creates them with the new password",
         ],
     }
 }

@@ -7,6 +7,7 @@ use crate::facts::PullSecret;
 
 const NEW: &str = "second password";
 const CLOUD: &str = "restart DaemonSet vsphere-cloud-controller-manager";
+const RENEWED: &str = "renew files of vsphere-csi-controller";
 const BOTH: [Driver; 2] = [Driver::Cpi, Driver::Csi];
 
 /// Both drivers run with two vCenters.
@@ -168,7 +169,8 @@ fn a_new_password_changes_only_the_password() {
     let then = BOTH.map(|driver| text(&world, driver));
     world.rotate("vc", NEW);
     world.settle();
-    let expected = ["apply Secret cpi-global-secret", "apply Secret vsphere-config-secret", CLOUD];
+    let expected =
+        ["apply Secret cpi-global-secret", "apply Secret vsphere-config-secret", CLOUD, RENEWED];
     assert_eq!(world.done, expected);
     let after: Vec<_> = BOTH.map(|driver| world.record(driver).clone()).into();
     assert_eq!(before, after, "no digest of a password is on record");
@@ -534,4 +536,103 @@ fn a_secret_that_vdo_cannot_read_is_reported_after_the_grace_period() {
     assert!(seen.contains("vc") && seen.contains("secrets is forbidden"), "{seen}");
     world.vcenter().accepted = false;
     assert!(!world.codes().contains(&"VDO-1316".into()), "vCenter accepted no password");
+}
+
+fn controller(world: &mut World, driver: Driver) -> &mut DriverWorkload {
+    let mut all = world.facts.workloads.values_mut();
+    all.find(|w| w.driver == driver && w.role == WorkloadRole::Controller).unwrap()
+}
+
+#[test]
+fn the_pods_of_the_storage_driver_do_not_wait_until_their_kubelet_renews_the_password() {
+    let mut world = World::installed();
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new(), "nothing changed");
+    world.rotate("vc", NEW);
+    world.settle();
+    let secret = world.done.iter().position(|done| done == "apply Secret vsphere-config-secret");
+    let files = world.done.iter().position(|done| done == RENEWED);
+    assert!(secret.is_some() && secret < files, "the Secret comes first: {:?}", world.done);
+    let restarts = |done: &String| done.contains(" vsphere-csi-controller") && done != RENEWED;
+    assert!(!world.done.iter().any(restarts), "{:?}", world.done);
+    world.settle();
+    let times = |world: &World| world.done.iter().filter(|done| *done == RENEWED).count();
+    assert_eq!(times(&world), 1, "{:?}", world.done);
+    // A new process does not know what the one before did.
+    world.facts.renewed_files.clear();
+    world.settle();
+    assert_eq!(times(&world), 2, "{:?}", world.done);
+}
+
+#[test]
+fn files_are_renewed_only_where_vdo_has_permission_and_only_while_it_helps() {
+    let renews = |change: fn(&mut World)| {
+        let mut world = World::installed();
+        world.rotate("vc", NEW);
+        assert!(world.step(), "the Secret comes first");
+        change(&mut world);
+        matches!(world.driver(Driver::Csi).next, Next::RenewFiles { .. })
+    };
+    assert!(renews(|_| {}));
+    assert!(!renews(|world| world.pass(SignedDuration::from_mins(10))), "the kubelet did it");
+    let elsewhere = |world: &mut World| {
+        world.facts.open_namespaces.clear();
+        let secret = world.facts.driver_secrets.get_mut(&Driver::Csi).unwrap();
+        secret.id.namespace = names::KUBE_SYSTEM.into();
+        let ids: Vec<ObjectId> = world.facts.workloads.keys().cloned().collect();
+        for id in ids.into_iter().filter(|id| id.name == "vsphere-csi-controller") {
+            let workload = world.facts.workloads.remove(&id).unwrap();
+            let id = ObjectId { namespace: names::KUBE_SYSTEM.into(), ..id };
+            world.facts.records.csi.objects.insert(id.clone());
+            world.facts.workloads.insert(id, workload);
+        }
+    };
+    assert!(!renews(elsewhere), "a permission on pods in kube-system reaches the control plane");
+    assert!(!renews(|world| world.annotate(names::PAUSED, "true")));
+}
+
+/// An adopted cloud controller that reads the Secret under VDO's name, as that of the Go VDO does.
+fn adopted_with_own_secret() -> World {
+    let (mut world, own) = adopted_cloud_controller();
+    world.facts.driver_secrets.get_mut(&Driver::Cpi).unwrap().id =
+        ObjectId { name: names::CPI_SECRET.into(), ..own };
+    world.facts.records.cpi.untouched = true;
+    world
+}
+
+#[test]
+fn an_adopted_controller_that_restarts_on_delete_is_reported_until_its_pods_are_new() {
+    let mut world = adopted_with_own_secret();
+    let workload = controller(&mut world, Driver::Cpi);
+    (workload.wanted, workload.ready, workload.updated) = (3, 2, 0);
+    (workload.unreachable, workload.restart) = (1, RestartStrategy::OnDelete);
+    workload.selector = BTreeMap::from([("k8s-app".to_owned(), "cpi".to_owned())]);
+    world.rotate("vc", NEW);
+    world.settle();
+    let reported = |world: &World| {
+        let findings = world.plan().findings.into_iter();
+        findings.filter(|f| f.code == "VDO-1316").find_map(|f| f.seen)
+    };
+    let seen = reported(&world).unwrap();
+    let fix = "kubectl delete pods --namespace kube-system --selector k8s-app=cpi";
+    assert!(seen.contains(fix), "{seen}");
+    controller(&mut world, Driver::Cpi).updated = 1;
+    assert!(reported(&world).is_some(), "one of two still has the old password");
+    controller(&mut world, Driver::Cpi).updated = 2;
+    assert_eq!(reported(&world), None, "the third is on a node that is down");
+}
+
+#[test]
+fn the_raised_limit_of_an_adopted_controller_is_restored() {
+    let mut world = adopted_with_own_secret();
+    world.rotate("vc", NEW);
+    world.settle();
+    let restarts = |world: &World| {
+        world.done.iter().filter(|done| done.starts_with("restart DaemonSet")).count()
+    };
+    assert_eq!(restarts(&world), 1, "{:?}", world.done);
+    controller(&mut world, Driver::Cpi).restart = RestartStrategy::RollingWithRaisedLimit;
+    world.settle();
+    assert_eq!(restarts(&world), 2, "{:?}", world.done);
+    assert_eq!(controller(&mut world, Driver::Cpi).restart, RestartStrategy::Rolling);
 }

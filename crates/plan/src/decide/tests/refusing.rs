@@ -169,6 +169,7 @@ fn proven_credentials_reach_the_drivers_and_only_the_cloud_controller_restarts()
         "apply Secret cpi-global-secret",
         "apply Secret vsphere-config-secret",
         "restart DaemonSet vsphere-cloud-controller-manager",
+        "renew files of vsphere-csi-controller",
     ];
     assert_eq!(world.done, expected);
 }
