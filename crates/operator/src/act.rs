@@ -237,15 +237,16 @@ async fn step(
     let (next, failed) = match &driver.next {
         Next::Restart { workload, changed, unreachable, otherwise } => {
             match restart::restart(client, facts, workload, changed, *unreachable).await {
-                Ok(something) => {
-                    return Ok(Stepped { something, due: None, restored: Vec::new() });
+                Ok(true) => {
+                    return Ok(Stepped { something: true, due: None, restored: Vec::new() });
                 }
-                // The rest of the plan may fix the cause, so it must not wait for the restart.
+                // The rest of the plan does not wait for the restart, and may fix what delays it.
+                Ok(false) => (&**otherwise, None),
                 Err(error) => (&**otherwise, Some(error)),
             }
         }
         Next::RenewFiles { workloads, changed, otherwise } => {
-            match renew_files::renew(client, facts, workloads, changed).await {
+            match renew_files::renew(client, facts, workloads).await {
                 Ok(()) => {
                     applied.note_renewed(driver.driver, changed);
                     return Ok(Stepped { something: true, due: None, restored: Vec::new() });

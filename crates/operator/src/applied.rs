@@ -10,7 +10,11 @@ use catalog::{Driver, manifest::Object};
 use health::facts::Conflict;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plan::{ObjectId, facts::AppliedObject, names};
+use plan::{
+    ObjectId,
+    facts::{AppliedObject, FileRenewal},
+    names,
+};
 use runtime::backoff::Backoff;
 use tokio::time::Instant;
 
@@ -39,8 +43,8 @@ pub struct Applied {
     pauses: Backoff<ObjectId>,
     /// Objects that are gone according to the API server, with the mark that a watch showed last.
     gone: Mutex<HashMap<ObjectId, String>>,
-    /// The drivers whose pods have renewed the files of their Secret, and the time of the Secret's change.
-    renewed: Mutex<BTreeMap<Driver, String>>,
+    /// The drivers whose pods have renewed the files of their Secret.
+    renewed: Mutex<BTreeMap<Driver, FileRenewal>>,
 }
 
 #[derive(Debug, Default)]
@@ -182,10 +186,13 @@ impl Applied {
     /// Notes that the pods of a driver have renewed the files of their Secret, which changed at this time.
     pub(crate) fn note_renewed(&self, driver: Driver, changed: &str) {
         let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        renewed.insert(driver, changed.to_owned());
+        let before = renewed.get(&driver).filter(|before| before.changed == changed);
+        let times = before.map_or(0, |before| before.times) + 1;
+        let renewal = FileRenewal { changed: changed.to_owned(), times, last: Timestamp::now() };
+        renewed.insert(driver, renewal);
     }
 
-    pub(crate) fn renewed(&self) -> BTreeMap<Driver, String> {
+    pub(crate) fn renewed(&self) -> BTreeMap<Driver, FileRenewal> {
         self.renewed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

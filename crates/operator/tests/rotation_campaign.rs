@@ -577,8 +577,8 @@ impl Campaign {
             let controllers = ListParams::default().labels("app=vsphere-csi-controller");
             let pods = pods.list(&controllers).await.unwrap().into_iter();
             let state = |pod: Pod| {
-                let changed = pod.metadata.annotations.unwrap_or_default().remove(CHANGED);
-                [pod.metadata.name, changed]
+                let annotations = pod.metadata.annotations.unwrap_or_default();
+                [pod.metadata.name, annotations.get(plan::names::FILES_RENEWED).cloned()]
             };
             pods.flat_map(state).collect()
         };

@@ -191,6 +191,9 @@ fn new_passwords(facts: &Facts, driver: &mut DriverPlan, notes: &mut Notes) {
     {
         notes.wake_at(from);
     }
+    if let Some(again) = credentials::renewed_again_at(facts, driver.driver) {
+        notes.wake_at(again);
+    }
     match (credentials::due(facts, driver), held) {
         (Ok(None), _) => {}
         (Ok(Some(due)), None) => due.first(facts, driver),

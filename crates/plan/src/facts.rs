@@ -96,9 +96,9 @@ pub struct Facts {
     pub driver_secrets: BTreeMap<Driver, DriverSecret>,
     /// The drivers on record whose passwords VDO cannot read or cannot write.
     pub unusable_secrets: BTreeMap<Driver, UnusableSecret>,
-    /// The drivers whose pods have the files of their Secret as it was at this time; see
-    /// [`crate::names::CREDENTIALS_CHANGED`]. After a restart, VDO renews them once more.
-    pub renewed_files: BTreeMap<Driver, String>,
+    /// The drivers whose pods renewed the files of their Secret. After a restart of the operator, they do it once
+    /// more.
+    pub renewed_files: BTreeMap<Driver, FileRenewal>,
     /// The namespace of the operator.
     pub operator_namespace: String,
     /// The namespaces in which VDO has permission to write drivers.
@@ -411,6 +411,15 @@ pub struct DriverWorkload {
     pub restart: RestartStrategy,
     /// Its origin and its pod template.
     pub origin: WorkloadOrigin,
+}
+
+/// The renewal of the files that the pods of a driver mount from its Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRenewal {
+    /// The time of the change in the Secret; see [`crate::names::CREDENTIALS_CHANGED`].
+    pub changed: String,
+    pub times: u32,
+    pub last: Timestamp,
 }
 
 /// How the pods of a workload restart after a change of its pod template.

@@ -14,13 +14,14 @@ pub const PART_OF: &str = "vsphere-kubernetes-drivers";
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 /// The digest of an object when VDO last applied it.
 pub const DIGEST: &str = "vdo.vmware.com/digest";
-/// The time at which VDO last changed a login, on the Secret of a driver and on its pods. When the two differ,
-/// VDO restarts the pods of a driver that reads its login only at start. For a driver that reads it from a file,
-/// VDO writes the annotation on the pods: the kubelet then renews the file at once instead of up to 90 seconds
-/// later. A time reveals nothing about a password.
+/// The time at which VDO last changed a login, on the Secret of a driver, and on the pods of a driver that reads its
+/// login only at start. VDO restarts these pods when the two differ. A time reveals nothing about a password.
 pub const CREDENTIALS_CHANGED: &str = "vdo.vmware.com/credentials-changed";
-/// On an adopted DaemonSet that restarts with a new password: the limit of pods that restart at a time, as JSON.
-/// VDO raised it to pass nodes that are down, and restores it after the restart.
+/// On the pods of a driver that reads its login from a file: when VDO last let the kubelet renew that file. The
+/// kubelet does it when the pod changes, otherwise up to 90 seconds later.
+pub const FILES_RENEWED: &str = "vdo.vmware.com/files-renewed";
+/// On an adopted DaemonSet that restarts with a new password: the limit of pods that restart at a time, before and
+/// after VDO raised it, as JSON. VDO raises it to pass nodes that are down, and restores it after the restart.
 pub const FORMER_LIMIT: &str = "vdo.vmware.com/former-limit";
 /// On the storage driver's pods: the tag categories for zones that they registered with.
 pub const ZONES: &str = "vdo.vmware.com/zones";

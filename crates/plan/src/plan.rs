@@ -156,7 +156,7 @@ pub enum Next {
     /// nothing else.
     RenewFiles {
         workloads: Vec<ObjectId>,
-        /// The time at which a login in the Secret changed. The pods carry it afterwards.
+        /// The time at which a login in the Secret changed.
         changed: String,
         /// The action to take if VDO cannot change the pods.
         otherwise: Box<Next>,

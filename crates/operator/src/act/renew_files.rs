@@ -15,45 +15,46 @@ use snafu::ResultExt;
 
 use super::{Error, RenewFilesSnafu};
 
-/// Annotates the pods of these workloads.
+/// Annotates the pods of these workloads. An error about one of them does not stop the others.
 pub(super) async fn renew(
     client: &Client,
     facts: &Facts,
     workloads: &[ObjectId],
-    changed: &str,
 ) -> Result<(), Error> {
+    let now = facts.now.to_string();
+    let mut outcome = Ok(());
     for id in workloads {
         let Some(workload) = facts.workloads.get(id).filter(|w| !w.selector.is_empty()) else {
             continue;
         };
         let labels = workload.selector.iter().map(|(key, value)| format!("{key}={value}"));
         let selector = labels.collect::<Vec<_>>().join(",");
-        annotate(client, &id.namespace, &selector, changed)
-            .await
-            .context(RenewFilesSnafu { object: id.clone() })?;
-        tracing::info!(object = %id, "its pods get the new password");
+        let annotated = annotate(client, &id.namespace, &selector, &now).await;
+        match annotated.context(RenewFilesSnafu { object: id.clone() }) {
+            Ok(()) => tracing::info!(object = %id, "its pods get the new password"),
+            Err(error) => outcome = Err(error),
+        }
     }
-    Ok(())
+    outcome
 }
 
 async fn annotate(
     client: &Client,
     namespace: &str,
     selector: &str,
-    changed: &str,
+    now: &str,
 ) -> Result<(), kube::Error> {
     let pods = Api::<Pod>::namespaced(client.clone(), namespace);
     let parameters =
         PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
-    let patch = json!({"metadata": {"annotations": {names::CREDENTIALS_CHANGED: changed}}});
+    let patch = json!({"metadata": {"annotations": {names::FILES_RENEWED: now}}});
+    let mut outcome = Ok(());
     for pod in pods.list_metadata(&ListParams::default().labels(selector)).await? {
-        if pod.annotations().get(names::CREDENTIALS_CHANGED).is_some_and(|known| known == changed) {
-            continue;
-        }
         match pods.patch_metadata(&pod.name_any(), &parameters, &Patch::Merge(&patch)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            other => drop(other?),
+            Err(error) => outcome = Err(error),
+            Ok(_) => {}
         }
     }
-    Ok(())
+    outcome
 }

@@ -70,14 +70,15 @@ fn chart(testbed: &Testbed) -> Vec<Value> {
     vec![namespace, login, config, set]
 }
 
-/// The pods of the cloud controller: node, name and time of creation.
-async fn pods_of_set(testbed: &Testbed) -> Vec<(String, String, Timestamp)> {
+/// The pods of the cloud controller: node, name and the time of the logins that they use.
+async fn pods_of_set(testbed: &Testbed) -> Vec<(String, String, String)> {
     let pods = Api::<Pod>::namespaced(testbed.client(), CLOUD);
     let pods = pods.list(&ListParams::default().labels("app=vsphere-cpi")).await.unwrap();
     let known = pods.into_iter().map(|pod| {
         let name = pod.name_any();
-        let created = pod.metadata.creation_timestamp.unwrap().0;
-        (pod.spec.unwrap().node_name.unwrap_or_default(), name, created)
+        let changed = pod.annotations().get(plan::names::CREDENTIALS_CHANGED).cloned();
+        let node = pod.spec.unwrap().node_name.unwrap_or_default();
+        (node, name, changed.unwrap_or_default())
     });
     known.collect()
 }
@@ -161,12 +162,8 @@ async fn an_adopted_cloud_controller_restarts_with_a_new_password_in_its_own_sec
         let set = sets.get("vsphere-cpi").await.unwrap();
         let template = set.spec.as_ref().unwrap().template.metadata.clone().unwrap();
         let changed = &template.annotations.unwrap()[plan::names::CREDENTIALS_CHANGED];
-        let changed: Timestamp = changed.parse().unwrap();
         let pods = pods_of_set(&testbed).await;
-        let old = pods.iter().filter(|(node, _, created)| {
-            node != "dead" && created.as_second() < changed.as_second()
-        });
-        let old = old.count();
+        let old = pods.iter().filter(|(node, _, time)| node != "dead" && time != changed).count();
         let rolling = set.spec.as_ref().unwrap().update_strategy.clone().unwrap();
         let most = rolling.rolling_update.unwrap().max_unavailable.unwrap();
         let raised = set.annotations().contains_key(plan::names::FORMER_LIMIT);

@@ -369,9 +369,9 @@ fn restart(
     // VDO has not applied the workload yet.
     let adopted = record.untouched || is_left_behind(plan.driver, present);
     let (id, workload) = controllers(facts, record, plan.driver).find(|(_, workload)| {
-        let restore = adopted && workload.restart == RestartStrategy::RollingWithRaisedLimit;
         let restart = workload.origin.credentials_changed.as_deref() != Some(changed);
-        (workload.labelled || adopted) && (restart || restore)
+        let goes_on = adopted && is_restarting(facts, workload, changed);
+        (workload.labelled || adopted) && (restart || goes_on)
     })?;
     let step = waiting("Restart the driver with the new password", None);
     let next = Next::Restart {
@@ -381,6 +381,22 @@ fn restart(
         otherwise: otherwise(plan),
     };
     Some(Due { next, step, secret: present.id.clone(), vcenters: Vec::new() })
+}
+
+/// How long after a change VDO looks for nodes that go down while the pods restart. Kubernetes notices after less
+/// than a minute.
+const RESTART_WATCHED: SignedDuration = SignedDuration::from_mins(10);
+
+/// Whether VDO still has to raise or to restore the limit of an adopted DaemonSet that restarts.
+fn is_restarting(facts: &Facts, workload: &DriverWorkload, changed: &str) -> bool {
+    let soon = |since: Timestamp| facts.now.duration_since(since) < RESTART_WATCHED;
+    match workload.restart {
+        RestartStrategy::RollingWithRaisedLimit => true,
+        RestartStrategy::Rolling => {
+            workload.updated < workload.wanted && changed.parse().is_ok_and(soon)
+        }
+        RestartStrategy::OnDelete => false,
+    }
 }
 
 /// The finding that running pods keep an old password until somebody deletes them.
@@ -408,6 +424,19 @@ fn restarts_on_delete(
 /// seconds.
 const RENEWED_ANYWAY: SignedDuration = SignedDuration::from_mins(5);
 
+/// VDO renews the files once more after this time: a kubelet can see the change of the pod before that of the
+/// Secret.
+const RENEWED_AGAIN: SignedDuration = SignedDuration::from_secs(10);
+/// The number of renewals after a change.
+const RENEWALS: u32 = 2;
+
+/// The time of the next renewal of files, if one is due later.
+pub(super) fn renewed_again_at(facts: &Facts, driver: Driver) -> Option<Timestamp> {
+    let renewal = facts.renewed_files.get(&driver).filter(|renewal| renewal.times < RENEWALS)?;
+    let again = renewal.last + RENEWED_AGAIN;
+    (facts.now < again).then_some(again)
+}
+
 /// The renewal of the files from which the pods of a driver read their logins.
 fn renew_files(
     facts: &Facts,
@@ -420,7 +449,9 @@ fn renew_files(
     let namespace = present.id.namespace.as_str();
     // In other namespaces, the operator has no permission to change pods.
     let allowed = namespace == names::CSI_NAMESPACE || facts.open_namespaces.contains(namespace);
-    let done = facts.renewed_files.get(&plan.driver).map(String::as_str) == Some(changed);
+    let renewal = facts.renewed_files.get(&plan.driver).filter(|last| last.changed == changed);
+    let done =
+        renewal.is_some_and(|last| last.times >= RENEWALS || facts.now < last.last + RENEWED_AGAIN);
     if !allowed || done || facts.now.duration_since(since) > RENEWED_ANYWAY {
         return None;
     }

@@ -31,8 +31,8 @@ use serde_json::{Value, json};
 use super::decide;
 use crate::{
     facts::{
-        AppliedObject, DriverSecret, DriverWorkload, Facts, InUse, NodePlacement, NodeVm,
-        Predecessor, RestartStrategy, TargetCluster, VcenterConnection, VcenterState,
+        AppliedObject, DriverSecret, DriverWorkload, Facts, FileRenewal, InUse, NodePlacement,
+        NodeVm, Predecessor, RestartStrategy, TargetCluster, VcenterConnection, VcenterState,
         WorkloadOrigin, WorkloadRole,
     },
     names,
@@ -185,7 +185,11 @@ impl World {
                 Next::RenewFiles { workloads, changed, .. } => {
                     let names: Vec<&str> = workloads.iter().map(|id| id.name.as_str()).collect();
                     self.done.push(format!("renew files of {}", names.join(", ")));
-                    self.facts.renewed_files.insert(driver.driver, changed);
+                    let before = self.facts.renewed_files.remove(&driver.driver);
+                    let before = before.filter(|before| before.changed == changed);
+                    let times = before.map_or(0, |before| before.times) + 1;
+                    let renewal = FileRenewal { changed, times, last: self.facts.now };
+                    self.facts.renewed_files.insert(driver.driver, renewal);
                 }
                 Next::Delete(ids) => {
                     for id in ids {

@@ -9,7 +9,6 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
@@ -24,8 +23,8 @@ use super::{
     restarts,
 };
 
-/// Restarts the pods, or restores the limit once all of them have restarted. Returns false if there is nothing to
-/// do, or not yet.
+/// Restarts the pods, raises the limit if a node goes down meanwhile, and restores it once all pods that can run have
+/// restarted. Returns false if there is nothing to do, or not yet.
 pub(super) async fn restart(
     client: &Client,
     facts: &Facts,
@@ -33,46 +32,68 @@ pub(super) async fn restart(
     live: &DynamicObject,
     changed: &str,
 ) -> Result<bool, Error> {
-    let former = live.annotations().get(names::FORMER_LIMIT);
-    let former = former.and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let began = restarts(&live.data, changed);
-    if began && former.is_none() {
-        return Ok(false);
-    }
-    let pods = PodsOfSet::read(client, facts, id, live).await;
+    let pods = PodsOfSet::read(client, facts, id, live, changed).await;
     let pods = pods.context(ApplySnafu { object: id.clone() })?;
-    let patch = match former {
-        Some(former) if began => {
-            if !pods.have_restarted(changed) {
-                return Ok(false);
-            }
-            tracing::info!(object = %id, "all pods that can run have the new password");
-            json!({
-                "metadata": {"annotations": {names::FORMER_LIMIT: null}},
-                "spec": {"updateStrategy": {"rollingUpdate": former}},
-            })
-        }
-        former => {
-            let annotations = json!({names::CREDENTIALS_CHANGED: changed});
-            let mut patch =
-                json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
-            let limit = former.or_else(|| limit(&live.data));
-            if let Some(former) = limit.filter(|_| pods.unreachable > 0) {
-                let wanted = live.data["status"]["desiredNumberScheduled"].as_i64().unwrap_or(0);
-                let raised = raised(&former, wanted, pods.unreachable);
-                patch["spec"]["updateStrategy"] = json!({"rollingUpdate": raised});
-                patch["metadata"]["annotations"][names::FORMER_LIMIT] = json!(former.to_string());
-            }
-            tracing::info!(object = %id, "restarts with the new password");
-            patch
-        }
-    };
+    let Some(patch) = next_patch(live, &pods, changed) else { return Ok(false) };
     let parameters =
         PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
     let written = api_of(client, id)?.patch(&id.name, &parameters, &Patch::Merge(&patch)).await;
     let written = written.context(ApplySnafu { object: id.clone() })?;
     snafu::ensure!(restarts(&written.data, changed), NotRestartedSnafu { object: id.clone() });
+    tracing::info!(object = %id, %patch, "restarts with the new password");
     Ok(true)
+}
+
+/// The next change of the workload, if there is one.
+fn next_patch(live: &DynamicObject, pods: &PodsOfSet, changed: &str) -> Option<Value> {
+    let began = restarts(&live.data, changed);
+    let current = limit(&live.data);
+    let noted = live.annotations().get(names::FORMER_LIMIT);
+    // A limit that somebody else set since is not ours to restore.
+    let raised = noted.and_then(|text| RaisedLimit::read(text));
+    let raised = raised.filter(|raised| current.as_ref() == Some(&raised.raised));
+    if began && pods.old == 0 {
+        noted?;
+        let mut patch = json!({"metadata": {"annotations": {names::FORMER_LIMIT: null}}});
+        if let Some(raised) = raised {
+            patch["spec"]["updateStrategy"] = json!({"rollingUpdate": raised.former});
+        }
+        return Some(patch);
+    }
+    let mut patch = json!({});
+    if !began {
+        let annotations = json!({names::CREDENTIALS_CHANGED: changed});
+        patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
+    }
+    let former = raised.as_ref().map(|raised| raised.former.clone()).or_else(|| current.clone());
+    if let Some(former) = former.filter(|_| pods.unreachable > 0) {
+        let wanted = live.data["status"]["desiredNumberScheduled"].as_i64().unwrap_or(0);
+        let higher = raise(&former, wanted, pods.unreachable);
+        if Some(&higher) != current.as_ref() {
+            patch["spec"]["updateStrategy"] = json!({"rollingUpdate": higher});
+            let noted = RaisedLimit { former, raised: higher }.write();
+            patch["metadata"]["annotations"][names::FORMER_LIMIT] = json!(noted);
+        }
+    }
+    (patch != json!({})).then_some(patch)
+}
+
+/// The limit before and after VDO raised it, as the annotation of the workload notes it.
+struct RaisedLimit {
+    former: Value,
+    raised: Value,
+}
+
+impl RaisedLimit {
+    fn read(text: &str) -> Option<Self> {
+        let mut noted = serde_json::from_str::<Value>(text).ok()?;
+        let mut take = |key: &str| Some(noted.get_mut(key)?.take());
+        Some(Self { former: take("former")?, raised: take("raised")? })
+    }
+
+    fn write(&self) -> String {
+        json!({"former": self.former, "raised": self.raised}).to_string()
+    }
 }
 
 /// The limit of pods that restart at a time, as in the spec: `{"maxUnavailable": 1}`. None for a workload that
@@ -86,7 +107,7 @@ fn limit(set: &Value) -> Option<Value> {
 }
 
 /// The same limit, higher by the number of pods that cannot restart.
-fn raised(limit: &Value, wanted: i64, unreachable: i64) -> Value {
+fn raise(limit: &Value, wanted: i64, unreachable: i64) -> Value {
     let raised = limit.as_object().into_iter().flatten().map(|(field, most)| {
         let at_a_time = match most.as_str().and_then(|text| text.strip_suffix('%')) {
             Some(percent) => (wanted * percent.parse().unwrap_or(0) + 99) / 100,
@@ -97,11 +118,12 @@ fn raised(limit: &Value, wanted: i64, unreachable: i64) -> Value {
     Value::Object(raised.collect())
 }
 
-/// The pods of a workload, by the state of their nodes.
+/// The pods of a DaemonSet, by the state of their nodes.
+#[derive(Default)]
 struct PodsOfSet {
-    /// When the pods on nodes that are up were created.
-    reachable: Vec<Timestamp>,
-    /// The number of the others.
+    /// Pods on nodes that are up, from before the change.
+    old: usize,
+    /// Pods on nodes that are down.
     unreachable: i64,
 }
 
@@ -112,8 +134,8 @@ impl PodsOfSet {
         facts: &Facts,
         id: &ObjectId,
         live: &DynamicObject,
+        changed: &str,
     ) -> Result<Self, kube::Error> {
-        let mut pods = Self { reachable: Vec::new(), unreachable: 0 };
         let labels = live.data["spec"]["selector"]["matchLabels"].as_object();
         let labels = labels
             .into_iter()
@@ -121,30 +143,37 @@ impl PodsOfSet {
             .filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
         let selector = labels.collect::<Vec<_>>().join(",");
         if selector.is_empty() || id.kind != "DaemonSet" {
-            return Ok(pods);
+            return Ok(Self::default());
         }
-        let down: BTreeSet<&str> = facts
-            .cluster
-            .nodes()
-            .filter(|node| !node.ready)
-            .map(|node| node.name.as_str())
-            .collect();
-        let api = Api::<Pod>::namespaced(client.clone(), &id.namespace);
-        for pod in api.list(&ListParams::default().labels(&selector)).await? {
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            if node.is_some_and(|node| down.contains(node)) {
-                pods.unreachable += 1;
-            } else if let Some(created) = &pod.metadata.creation_timestamp {
-                pods.reachable.push(created.0);
-            }
-        }
-        Ok(pods)
+        let down = facts.cluster.nodes().filter(|node| !node.ready);
+        let down: BTreeSet<&str> = down.map(|node| node.name.as_str()).collect();
+        let pods = Api::<Pod>::namespaced(client.clone(), &id.namespace);
+        let pods = pods.list(&ListParams::default().labels(&selector)).await?;
+        let own = |pod: &&Pod| {
+            pod.owner_references()
+                .iter()
+                .any(|owner| Some(&owner.uid) == live.metadata.uid.as_ref())
+        };
+        Ok(Self::count(pods.iter().filter(own), &down, changed))
     }
 
-    /// Whether no pod that can run is from before the change. A creation time has no fractions of a second.
-    fn have_restarted(&self, changed: &str) -> bool {
-        let Ok(changed) = changed.parse::<Timestamp>() else { return true };
-        self.reachable.iter().all(|created| created.as_second() >= changed.as_second())
+    /// The new pods have the annotation from the pod template.
+    fn count<'p>(
+        pods: impl Iterator<Item = &'p Pod>,
+        down: &BTreeSet<&str>,
+        changed: &str,
+    ) -> Self {
+        let mut counted = Self::default();
+        for pod in pods {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            let annotation = pod.annotations().get(names::CREDENTIALS_CHANGED);
+            if node.is_some_and(|node| down.contains(node)) {
+                counted.unreachable += 1;
+            } else if annotation.is_none_or(|known| known != changed) {
+                counted.old += 1;
+            }
+        }
+        counted
     }
 }
 
@@ -152,11 +181,32 @@ impl PodsOfSet {
 mod tests {
     use super::*;
 
+    const NOW: &str = "2026-11-18T10:00:05Z";
+
+    fn set(rolling: Value, changed: &str, noted: Option<&str>) -> DynamicObject {
+        let annotations = noted.map(|text| json!({names::FORMER_LIMIT: text}));
+        serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": "cpi", "annotations": annotations},
+            "spec": {
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+                "template": {"metadata": {"annotations": {names::CREDENTIALS_CHANGED: changed}}},
+            },
+            "status": {"desiredNumberScheduled": 30},
+        }))
+        .unwrap()
+    }
+
+    fn limit_in(patch: Option<&Value>) -> Option<Value> {
+        patch?.pointer("/spec/updateStrategy/rollingUpdate").cloned()
+    }
+
     #[test]
     fn the_limit_is_raised_by_the_pods_that_cannot_restart() {
-        let set = |rolling: Value| json!({"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}}});
-        let raised =
-            |rolling: Value| limit(&set(rolling)).map(|limit| super::raised(&limit, 30, 2));
+        let raised = |rolling: Value| {
+            let pods = PodsOfSet { old: 3, unreachable: 2 };
+            limit_in(next_patch(&set(rolling, "before", None), &pods, NOW).as_ref())
+        };
         assert_eq!(raised(json!({"maxUnavailable": 1})), Some(json!({"maxUnavailable": 3})));
         assert_eq!(raised(json!({"maxUnavailable": "10%"})), Some(json!({"maxUnavailable": 5})));
         let none = json!({"maxSurge": 0, "maxUnavailable": 1});
@@ -168,13 +218,53 @@ mod tests {
     }
 
     #[test]
-    fn pods_from_the_second_of_the_change_count_as_new() {
-        let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let restarted = |created: &[&str]| {
-            let reachable = created.iter().map(|text| at(text)).collect();
-            PodsOfSet { reachable, unreachable: 1 }.have_restarted("2026-11-18T10:00:05.7Z")
+    fn a_node_that_goes_down_during_the_restart_raises_the_limit_too() {
+        let one = json!({"maxUnavailable": 1});
+        let next = |set: &DynamicObject, old, unreachable| {
+            next_patch(set, &PodsOfSet { old, unreachable }, NOW)
         };
-        assert!(restarted(&["2026-11-18T10:00:05Z", "2026-11-18T10:00:09Z"]));
-        assert!(!restarted(&["2026-11-18T10:00:04Z", "2026-11-18T10:00:09Z"]));
+        let began = set(one.clone(), NOW, None);
+        assert_eq!(next(&began, 3, 0), None, "the restart goes on");
+        let patch = next(&began, 3, 1).unwrap();
+        assert_eq!(limit_in(Some(&patch)), Some(json!({"maxUnavailable": 2})));
+        let noted = patch["metadata"]["annotations"][names::FORMER_LIMIT].as_str().unwrap();
+        let higher = set(json!({"maxUnavailable": 2}), NOW, Some(noted));
+        assert_eq!(next(&higher, 3, 1), None);
+        let second = next(&higher, 2, 2);
+        assert_eq!(limit_in(second.as_ref()), Some(json!({"maxUnavailable": 3})), "not 4");
+        let restored = next(&higher, 0, 1).unwrap();
+        assert_eq!(limit_in(Some(&restored)), Some(one));
+        assert!(restored["metadata"]["annotations"][names::FORMER_LIMIT].is_null());
+        assert_eq!(next(&began, 0, 1), None, "there is nothing to restore");
+    }
+
+    #[test]
+    fn a_limit_that_somebody_else_set_stays() {
+        let noted = RaisedLimit {
+            former: json!({"maxUnavailable": 1}),
+            raised: json!({"maxUnavailable": 2}),
+        };
+        for noted in [noted.write(), "damaged".to_owned()] {
+            let theirs = set(json!({"maxUnavailable": 5}), NOW, Some(&noted));
+            let done = PodsOfSet { old: 0, unreachable: 1 };
+            let patch = next_patch(&theirs, &done, NOW).unwrap();
+            assert_eq!(limit_in(Some(&patch)), None, "{patch}");
+            assert_eq!(patch["metadata"]["annotations"], json!({names::FORMER_LIMIT: null}));
+        }
+    }
+
+    #[test]
+    fn pods_without_the_time_of_the_change_are_old() {
+        let pod = |node: &str, changed: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"annotations": {names::CREDENTIALS_CHANGED: changed}},
+                "spec": {"nodeName": node, "containers": []},
+            }))
+            .unwrap()
+        };
+        let pods = [pod("a", NOW), pod("b", "before"), pod("c", "before"), pod("d", NOW)];
+        let down = BTreeSet::from(["c", "d"]);
+        let counted = PodsOfSet::count(pods.iter(), &down, NOW);
+        assert_eq!((counted.old, counted.unreachable), (1, 2));
     }
 }
