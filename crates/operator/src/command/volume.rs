@@ -1,4 +1,4 @@
-//! What the pods of `vdoctl test` run: one writes a text to a volume, another one reads it.
+//! The commands of the pods of `vdoctl test`: one pod writes a text to a volume, another one reads it.
 
 use std::{
     fs::File,

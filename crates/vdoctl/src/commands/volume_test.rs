@@ -274,7 +274,7 @@ impl Test {
     }
 }
 
-/// What the pods of the test have in common with those of the operator.
+/// Reads the image and the settings that the pods of the test share with the operator's pods.
 async fn template(cluster: &Cluster) -> Outcome<PodTemplate> {
     let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), &cluster.namespace);
     let operator = deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;

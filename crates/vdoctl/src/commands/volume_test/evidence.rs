@@ -28,7 +28,7 @@ pub(super) async fn reasons(cluster: &Cluster, seen: &Observation) -> Vec<String
     let mut events = events(cluster, &cluster.namespace, &claim).await;
     events.extend(self::events(cluster, &cluster.namespace, &pod).await);
     events.extend(self::events(cluster, CLUSTER_EVENTS, &volume).await);
-    of(seen, &events)
+    explanation(seen, &events)
 }
 
 /// The events about an object. A user without permission to read events gets none.
@@ -41,7 +41,7 @@ async fn events(cluster: &Cluster, namespace: &str, uid: &str) -> Vec<Event> {
     api.list(&about).await.map(|list| list.items).unwrap_or_default()
 }
 
-fn of(seen: &Observation, events: &[Event]) -> Vec<String> {
+fn explanation(seen: &Observation, events: &[Event]) -> Vec<String> {
     let trouble = seen.pod.as_ref().and_then(trouble_of).map(|trouble| trouble.text);
     let mut all: Vec<String> = seen.attachments.iter().flat_map(errors).collect();
     let warnings = newest(events, |event| {
@@ -84,7 +84,7 @@ fn newest(events: &[Event], wanted: impl Fn(&Event) -> bool) -> Vec<String> {
     texts
 }
 
-/// What the driver answered.
+/// The answers of the driver.
 fn errors(attachment: &VolumeAttachment) -> Vec<String> {
     let status = attachment.status.clone().unwrap_or_default();
     let errors = [("attach", status.attach_error), ("detach", status.detach_error)];
@@ -96,12 +96,19 @@ fn errors(attachment: &VolumeAttachment) -> Vec<String> {
     errors.into_iter().filter_map(text).collect()
 }
 
-/// What a message of a pod means for the user.
+/// The meaning of a message for the user.
 pub(super) fn explained(message: &str, image: &str) -> Option<String> {
     if message.contains("unrecognized subcommand") {
         return Some(format!(
             "The operator's image {image} is older than vdoctl and lacks this test: vdoctl deploy upgrades it."
         ));
+    }
+    if message.contains("did not have enough free storage") {
+        return Some(
+            "The storage driver reports no free capacity for this StorageClass on that node: its storage policy or \
+             datastore does not exist, is full, or is not accessible from the node."
+                .to_owned(),
+        );
     }
     message.contains("Permission denied").then(|| {
         "The pod runs as user and group 65532. The driver did not give the files of this volume to that group \
@@ -122,16 +129,16 @@ pub(super) fn related(
             objects.iter().any(|(kind, name)| about.kind == *kind && about.name == *name)
         })
     };
-    let reported = findings
-        .iter()
-        .filter(concerns)
-        .map(|finding| RelatedFinding { code: finding.code.clone(), title: clean(&finding.title) });
+    let reported = findings.iter().filter(concerns).map(|finding| RelatedFinding {
+        code: finding.code.clone(),
+        text: clean(finding.seen.as_ref().unwrap_or(&finding.title)),
+    });
     let indicated =
         reasons.iter().filter_map(|reason| messages::explain(reason)).filter_map(|known| {
             let definition = known.findings.first()?;
             Some(RelatedFinding {
                 code: definition.code.to_owned(),
-                title: known.meaning.to_owned(),
+                text: known.meaning.to_owned(),
             })
         });
     let mut all: Vec<RelatedFinding> = Vec::new();
@@ -174,7 +181,7 @@ mod tests {
             event("PersistentVolumeClaim", "Warning", "ProvisioningFailed", "old", 1),
             event("Pod", "Warning", "FailedMount", "password=Secret4711 is wrong", 3),
         ];
-        let shown = of(&seen(json!(null), json!([])), &events);
+        let shown = explanation(&seen(json!(null), json!([])), &events);
         assert_eq!(shown.len(), 2, "{shown:?}");
         assert!(
             shown[0].starts_with("Pod: FailedMount:") && !shown[0].contains("4711"),
@@ -193,7 +200,7 @@ mod tests {
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no memory",
         }]}});
         let events = [event("Pod", "Warning", "FailedScheduling", "no memory", 1)];
-        let shown = of(&seen(pod, attachments), &events);
+        let shown = explanation(&seen(pod, attachments), &events);
         assert_eq!(shown[0], "VolumeAttachment: cannot attach on n-1: the VM is locked");
         assert_eq!(shown[1..], ["pod p fits on no node: no memory"]);
     }
@@ -205,7 +212,7 @@ mod tests {
             event("PersistentVolumeClaim", "Normal", "WaitForFirstConsumer", "waiting", 1),
             event("PersistentVolumeClaim", "Normal", "ExternalProvisioning", waiting, 2),
         ];
-        let shown = of(&seen(json!(null), json!([])), &events);
+        let shown = explanation(&seen(json!(null), json!([])), &events);
         assert_eq!(shown, [format!("PersistentVolumeClaim: ExternalProvisioning: {waiting}")]);
     }
 
@@ -228,6 +235,8 @@ mod tests {
         let old = explained("error: unrecognized subcommand 'volume'", "r/vdo:1").unwrap();
         assert!(old.contains("r/vdo:1") && old.contains("vdoctl deploy"), "{old}");
         assert!(explained("Permission denied (os error 13)", "").unwrap().contains("fsGroup"));
+        let full = "0/2 nodes are available: 2 node(s) did not have enough free storage.";
+        assert!(explained(full, "").unwrap().contains("its storage policy or datastore"));
         assert_eq!(explained("Input/output error", ""), None);
     }
 }

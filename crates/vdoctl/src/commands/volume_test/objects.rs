@@ -33,8 +33,8 @@ const FILE: &str = "/volume/vdo-test";
 /// The user and the group of the pods.
 const USER: i64 = 65532;
 
-/// What the pods of a test have in common with the operator's pods. The cluster can pull this image, also without access
-/// to the Internet.
+/// The image and the settings that the pods of a test share with the operator's pods. The cluster can pull this image,
+/// also without access to the Internet.
 #[derive(Clone, Debug)]
 pub(super) struct PodTemplate {
     pub(super) image: String,

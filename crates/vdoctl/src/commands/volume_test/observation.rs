@@ -1,4 +1,4 @@
-//! What the cluster shows during a test, and how far a step is.
+//! The objects of a test as the cluster shows them, and how far a step is.
 
 use k8s_openapi::api::{
     core::v1::{ContainerState, PersistentVolume, PersistentVolumeClaim, Pod},

@@ -73,7 +73,8 @@ pub(super) struct StepReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct RelatedFinding {
     pub(super) code: String,
-    pub(super) title: String,
+    /// The observation with names and values, or else the title.
+    pub(super) text: String,
 }
 
 /// The test of one volume.
@@ -87,7 +88,7 @@ pub(super) struct TestReport {
 }
 
 impl TestReport {
-    pub(super) fn of(target: &Target) -> Self {
+    pub(super) fn for_target(target: &Target) -> Self {
         Self {
             class: target.class.metadata.name.clone().unwrap_or_default(),
             zone: target.zone.name(),
@@ -128,8 +129,8 @@ impl TestReport {
         for step in &self.steps {
             text.push_str(&step.render(width));
         }
-        for RelatedFinding { code, title } in &self.findings {
-            text.push_str(&wrap("    ", &format!("{code}: {title}. vdoctl explain {code}"), width));
+        for RelatedFinding { code, text: about } in &self.findings {
+            text.push_str(&wrap("    ", &format!("{code}: {about}. vdoctl explain {code}"), width));
         }
         text
     }
@@ -250,8 +251,7 @@ mod tests {
             step(Step::Attach, 0, StepResult::Skipped { why: "not run" }),
             step(Step::Delete, 300, passed("")),
         ]);
-        report.findings =
-            vec![RelatedFinding { code: "VDO-1501".into(), title: "A policy".into() }];
+        report.findings = vec![RelatedFinding { code: "VDO-1501".into(), text: "A policy".into() }];
         assert!(report.failed() && !report.passed());
         assert_eq!(
             shown(&report),

@@ -72,7 +72,7 @@ impl<'a> VolumeTest<'a> {
     }
 
     pub(super) async fn run(mut self) -> TestReport {
-        let mut report = TestReport::of(self.target);
+        let mut report = TestReport::for_target(self.target);
         let mut skipped = None;
         for step in Step::BEFORE_DELETE {
             let began = Instant::now();
@@ -187,6 +187,9 @@ impl<'a> VolumeTest<'a> {
     async fn timed_out(&self, unread: Vec<String>, seen: &Observation) -> StepResult {
         let mut reasons = unread;
         reasons.extend(Box::pin(evidence::reasons(self.cluster, seen)).await);
+        let meanings = reasons.iter().filter_map(|reason| evidence::explained(reason, self.image));
+        let meanings: Vec<String> = meanings.collect();
+        reasons.extend(meanings);
         if reasons.is_empty() {
             reasons.push(
                 "Kubernetes reports no reason. The log of the driver can have one.".to_owned(),
@@ -256,7 +259,7 @@ impl<'a> VolumeTest<'a> {
     }
 }
 
-/// What the API server answered.
+/// The answer of the API server.
 fn refused(error: &kube::Error) -> String {
     evidence::clean(&runtime::error_chain::error_chain(error))
 }

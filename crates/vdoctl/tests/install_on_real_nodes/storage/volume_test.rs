@@ -1,14 +1,16 @@
 //! `vdoctl test` on real nodes: the whole way, and a StorageClass that makes no volume.
 
+use api::{Finding, VDOConfig, finding::codes};
 use k8s_openapi::api::{
     core::v1::{PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use testkit::eventually;
 use vsphere::{Client, Credentials, Trust, cns::QueryFilter};
 
 use crate::cluster::{Cluster, NAMESPACE, TIMEOUT, text};
@@ -54,6 +56,18 @@ async fn a_missing_policy_is_the_reason_why_no_volume_is_made(cluster: &Cluster)
     let class: StorageClass = serde_json::from_value(class).unwrap();
     let classes = Api::<StorageClass>::all(cluster.plane.client());
     classes.create(&PostParams::default(), &class).await.unwrap();
+    let configs = Api::<VDOConfig>::namespaced(cluster.plane.client(), NAMESPACE);
+    let check = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": "policies"}}});
+    configs.patch("vdo", &PatchParams::default(), &Patch::Merge(check)).await.unwrap();
+    eventually("the operator reports the class", 60, async || {
+        let findings = configs.get("vdo").await.unwrap().status.unwrap_or_default().findings;
+        let reported = |finding: &Finding| {
+            finding.code == codes::CLASS_POLICY_UNKNOWN.code
+                && finding.objects.iter().any(|about| about.name == "no-policy")
+        };
+        if findings.iter().any(reported) { Ok(()) } else { Err(format!("{findings:?}")) }
+    })
+    .await;
     let line = ["test", "--storage-class", "no-policy", "--timeout", "30", "-o", "json"];
     let output = cluster.vdoctl(&line).await;
     assert_eq!(output.status.code(), Some(3), "{}", text(&output));
@@ -61,9 +75,13 @@ async fn a_missing_policy_is_the_reason_why_no_volume_is_made(cluster: &Cluster)
     let test = &report["tests"][0];
     assert_eq!(states(test)[0], "create Failed", "{report:#}");
     assert_eq!(states(test)[7], "delete Passed", "{report:#}");
+    // The driver reports no capacity for the class, so the scheduler does not ask for a volume.
     let reasons = test["steps"][0]["reasons"].to_string();
-    assert!(reasons.contains("ProvisioningFailed"), "{reasons}");
-    assert!(reasons.contains("No Such Policy"), "{reasons}");
+    assert!(reasons.contains("did not have enough free storage"), "{reasons}");
+    assert!(reasons.contains("its storage policy or datastore does not exist"), "{reasons}");
+    let finding = &test["findings"][0];
+    assert_eq!(finding["code"], codes::CLASS_POLICY_UNKNOWN.code, "{report:#}");
+    assert!(finding["text"].as_str().unwrap().contains("No Such Policy"), "{report:#}");
     nothing_is_left(cluster).await;
     classes.delete("no-policy", &DeleteParams::default()).await.unwrap();
 }
