@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(
             shown(&report),
             "▲ Failed  gold · zone-a · worker-1 → worker-2\n\n  ✖ create   120.0 s\n    ProvisioningFailed: there is no \
-             storage policy Gold\n  · attach             not run\n  ✔ delete     0.3 s\n    VDO-1501: A policy. vdoctl \
+             storage policy Gold\n  · attach            not run\n  ✔ delete     0.3 s\n    VDO-1501: A policy. vdoctl \
              explain VDO-1501\n"
         );
         let json = serde_json::to_value(&report).unwrap();
