@@ -60,6 +60,9 @@ pub const APPROVE_CSI: &str = "vdo.vmware.com/approve-csi";
 /// On a VDOConfig with `deletionPolicy: Remove`: VDO removes the drivers before Kubernetes deletes the
 /// VDOConfig.
 pub const FINALIZER: &str = "vdo.vmware.com/drivers";
+/// On every object of `vdoctl test`: the id of the test. `vdoctl` deletes only test objects that have it, and VDO does not
+/// check StorageClasses that have it.
+pub const VOLUME_TEST: &str = "vdo.vmware.com/volume-test";
 
 /// The namespace of the storage driver.
 pub const CSI_NAMESPACE: &str = "vmware-system-csi";

@@ -36,6 +36,7 @@ pub(crate) enum VdoctlCommand {
     Explain(commands::explain::Explain),
     Fix(commands::fix::Fix),
     StorageClass(commands::storage_class::NewStorageClass),
+    Test(commands::volume_test::Test),
     Upgrade(commands::upgrade::Upgrade),
     Adopt(commands::adopt::Adopt),
     Move(commands::relocate::Move),

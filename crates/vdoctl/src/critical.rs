@@ -2,7 +2,7 @@
 
 use std::{
     pin::pin,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use futures::future::{Either, pending, select, select_all};
@@ -17,6 +17,12 @@ static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 /// Notified when the first critical section starts.
 static BEGUN: Notify = Notify::const_new();
+
+/// Whether a signal has asked vdoctl to end.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Notified when `STOPPED` becomes true.
+static STOPPING: Notify = Notify::const_new();
 
 struct Section;
 
@@ -42,11 +48,27 @@ pub(crate) async fn interrupted(screen: &Screen) {
     match select(by_keys, by_others).await {
         Either::Left(((), _)) | Either::Right(((), _)) => {}
     }
+    STOPPED.store(true, Ordering::SeqCst);
+    STOPPING.notify_waiters();
     if RUNNING.load(Ordering::SeqCst) > 0 {
         screen.note("Interrupted: vdoctl finishes the current change first.");
     }
     while RUNNING.load(Ordering::SeqCst) > 0 {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// Whether a critical section should end early, and clean up.
+pub(crate) fn is_stopped() -> bool {
+    STOPPED.load(Ordering::SeqCst)
+}
+
+/// Returns when a critical section should end early.
+pub(crate) async fn stopped() {
+    // Before the check, so that no notification is lost.
+    let notified = STOPPING.notified();
+    if !is_stopped() {
+        notified.await;
     }
 }
 

@@ -48,6 +48,7 @@ async fn networked(global: &Global, task: VdoctlCommand, screen: &Screen) -> Out
         VdoctlCommand::Doctor(task) => task.run(global, screen).await,
         VdoctlCommand::Fix(task) => Box::pin(task.run(global, screen)).await,
         VdoctlCommand::StorageClass(task) => Box::pin(task.run(global, screen)).await,
+        VdoctlCommand::Test(task) => Box::pin(task.run(global, screen)).await,
         VdoctlCommand::Plan(task) => task.run(global, screen).await,
         VdoctlCommand::Versions(task) => task.run(global, screen).await,
         VdoctlCommand::Upgrade(task) => Box::pin(task.run(global, screen)).await,

@@ -26,7 +26,7 @@ Exit codes:
   0    success; healthy
   1    the command failed, or you declined
   2    invalid command line: unknown flag, name or code, or --yes is missing without a terminal
-  3    status, doctor, fix, upgrade, adopt or remove found a problem
+  3    status, doctor, fix, test, upgrade, adopt or remove found a problem
   4    still in progress, or a timeout expired
   5    VDO is not installed or not configured
   130  interrupted";

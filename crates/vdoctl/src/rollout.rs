@@ -250,7 +250,7 @@ fn waits_for_pull(pod: &Pod) -> bool {
 }
 
 /// The reason why a pod does not run.
-fn trouble_of(pod: &Pod) -> Option<Trouble> {
+pub(crate) fn trouble_of(pod: &Pod) -> Option<Trouble> {
     if pod.metadata.deletion_timestamp.is_some() || is_ready(pod) {
         return None;
     }
@@ -312,7 +312,7 @@ fn joined(reason: &str, message: &str) -> String {
 }
 
 /// As it fits into a sentence.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 11] = [
 const LITERAL_TARGETS: [&str; 2] = ["make", "make peers-status"];
 
 /// Commands of the pages, the form that is run, and the exit code.
-const RUN_AS: [(&str, &str, i32); 58] = [
+const RUN_AS: [(&str, &str, i32); 59] = [
     // It asks questions on a terminal: blocks for a terminal run it.
     ("vdoctl configure", "vdoctl configure", 2),
     ("vdoctl configure -f", "vdoctl configure -f vdo.yaml", 0),
@@ -67,6 +67,8 @@ const RUN_AS: [(&str, &str, i32); 58] = [
     ("vdoctl images verify", "vdoctl images verify --help", 0),
     // It asks a question, and an earlier page has created the StorageClass: the tests of vdoctl run it.
     ("vdoctl storage-class", "vdoctl storage-class --help", 0),
+    // Its pods need real nodes: the tests of the storage driver run it.
+    ("vdoctl test", "vdoctl test --dry-run", 0),
     // No object is in another namespace, and later pages need all nodes.
     ("vdoctl move", "vdoctl move --help", 0),
     ("kubectl drain", "kubectl drain --help", 0),

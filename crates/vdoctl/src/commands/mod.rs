@@ -19,6 +19,7 @@ pub(crate) mod support_bundle;
 pub(crate) mod upgrade;
 pub(crate) mod version;
 pub(crate) mod versions;
+pub(crate) mod volume_test;
 
 use std::collections::BTreeSet;
 

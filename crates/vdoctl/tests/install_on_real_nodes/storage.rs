@@ -9,6 +9,7 @@ mod moving;
 mod restarts;
 mod rotation;
 mod stateful_set;
+mod volume_test;
 mod workload;
 
 use std::{panic::AssertUnwindSafe, pin::Pin};
@@ -53,6 +54,7 @@ async fn pods_on_real_nodes_use_volumes_of_our_driver() {
             "snapshots and clones",
             copies::snapshots_and_clones_have_the_data(&cluster).boxed_local(),
         ),
+        ("vdoctl test", volume_test::tests_pass_and_fail_as_they_should(&cluster).boxed_local()),
     ])
     .await;
     for (node, program) in [(0, "vsphere-csi"), (1, "vsphere-csi")] {

@@ -32,3 +32,4 @@ mod tenant;
 mod terminal;
 mod transcripts;
 mod trouble;
+mod volume_test;

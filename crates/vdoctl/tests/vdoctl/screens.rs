@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Read-only commands for people, on a healthy cluster.
-const SCREENS: [&str; 32] = [
+const SCREENS: [&str; 33] = [
     "--help",
     "move --help",
     "configure --help",
@@ -37,6 +37,7 @@ const SCREENS: [&str; 32] = [
     "status -o wide",
     "storage-class extra --dry-run",
     "support-bundle --output narrow.tar.gz",
+    "test --clean",
     "upgrade",
     "version",
     "version --client",
@@ -44,7 +45,7 @@ const SCREENS: [&str; 32] = [
 ];
 
 /// Commands that fail, each with its exit code.
-const REFUSALS: [(&str, i32); 19] = [
+const REFUSALS: [(&str, i32); 21] = [
     ("catalog build no-such-file.yaml", 1),
     (
         "catalog from-manifest --driver csi --version 3.99.0 --kubernetes-min 1.34 --kubernetes-max 1.36 --vsphere-min 7.0 no-such-file.yaml",
@@ -66,6 +67,8 @@ const REFUSALS: [(&str, i32); 19] = [
     ("images --context no-such-context", 1),
     ("remove csi", 2),
     ("status --context no-such-context", 1),
+    ("test", 1),
+    ("test --size lots", 2),
     ("upgrade csi --back --yes", 1),
 ];
 
