@@ -183,7 +183,7 @@ mod tests {
 
     const NOW: &str = "2026-11-18T10:00:05Z";
 
-    fn set(rolling: Value, changed: &str, noted: Option<&str>) -> DynamicObject {
+    fn set(rolling: &Value, changed: &str, noted: Option<&str>) -> DynamicObject {
         let annotations = noted.map(|text| json!({names::FORMER_LIMIT: text}));
         serde_json::from_value(json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet",
@@ -203,16 +203,16 @@ mod tests {
 
     #[test]
     fn the_limit_is_raised_by_the_pods_that_cannot_restart() {
-        let raised = |rolling: Value| {
+        let raised = |rolling: &Value| {
             let pods = PodsOfSet { old: 3, unreachable: 2 };
             limit_in(next_patch(&set(rolling, "before", None), &pods, NOW).as_ref())
         };
-        assert_eq!(raised(json!({"maxUnavailable": 1})), Some(json!({"maxUnavailable": 3})));
-        assert_eq!(raised(json!({"maxUnavailable": "10%"})), Some(json!({"maxUnavailable": 5})));
+        assert_eq!(raised(&json!({"maxUnavailable": 1})), Some(json!({"maxUnavailable": 3})));
+        assert_eq!(raised(&json!({"maxUnavailable": "10%"})), Some(json!({"maxUnavailable": 5})));
         let none = json!({"maxSurge": 0, "maxUnavailable": 1});
-        assert_eq!(raised(none), Some(json!({"maxUnavailable": 3})));
+        assert_eq!(raised(&none), Some(json!({"maxUnavailable": 3})));
         let surge = json!({"maxSurge": 1, "maxUnavailable": 0});
-        assert_eq!(raised(surge), Some(json!({"maxSurge": 3})));
+        assert_eq!(raised(&surge), Some(json!({"maxSurge": 3})));
         assert_eq!(limit(&json!({"spec": {"updateStrategy": {"type": "OnDelete"}}})), None);
         assert_eq!(limit(&json!({"spec": {"strategy": {"type": "Recreate"}}})), None);
     }
@@ -223,12 +223,12 @@ mod tests {
         let next = |set: &DynamicObject, old, unreachable| {
             next_patch(set, &PodsOfSet { old, unreachable }, NOW)
         };
-        let began = set(one.clone(), NOW, None);
+        let began = set(&one, NOW, None);
         assert_eq!(next(&began, 3, 0), None, "the restart goes on");
         let patch = next(&began, 3, 1).unwrap();
         assert_eq!(limit_in(Some(&patch)), Some(json!({"maxUnavailable": 2})));
         let noted = patch["metadata"]["annotations"][names::FORMER_LIMIT].as_str().unwrap();
-        let higher = set(json!({"maxUnavailable": 2}), NOW, Some(noted));
+        let higher = set(&json!({"maxUnavailable": 2}), NOW, Some(noted));
         assert_eq!(next(&higher, 3, 1), None);
         let second = next(&higher, 2, 2);
         assert_eq!(limit_in(second.as_ref()), Some(json!({"maxUnavailable": 3})), "not 4");
@@ -245,7 +245,7 @@ mod tests {
             raised: json!({"maxUnavailable": 2}),
         };
         for noted in [noted.write(), "damaged".to_owned()] {
-            let theirs = set(json!({"maxUnavailable": 5}), NOW, Some(&noted));
+            let theirs = set(&json!({"maxUnavailable": 5}), NOW, Some(&noted));
             let done = PodsOfSet { old: 0, unreachable: 1 };
             let patch = next_patch(&theirs, &done, NOW).unwrap();
             assert_eq!(limit_in(Some(&patch)), None, "{patch}");
