@@ -167,11 +167,18 @@ async fn leader_drained(cluster: &Cluster) {
 async fn leader_crashes(cluster: &Cluster) {
     let (leader, node) = leader(cluster).await;
     has_standby_elsewhere(cluster, &leader, node).await;
+    let before = cluster.restarts(NAMESPACE, OPERATOR).await;
     node.kill("vdo");
     let pods = Api::<Pod>::namespaced(cluster.plane.client(), NAMESPACE);
     eventually("the container restarts and resumes the lease", 60, async || {
         let log = pods.logs(&leader, &LogParams::default()).await.map_err(|e| e.to_string())?;
         if log.contains("crashed: resuming its lease") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    // The next scenario counts the restarts.
+    eventually("the kubelet reports the restart", 60, async || {
+        let now = cluster.restarts(NAMESPACE, OPERATOR).await;
+        if now == before { Err(format!("{now:?}")) } else { Ok(()) }
     })
     .await;
     is_healthy(cluster).await;
