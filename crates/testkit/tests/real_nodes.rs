@@ -1,12 +1,27 @@
 //! Real nodes and disks on this computer. `make test-nodes` runs these tests.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
-use std::{fs::File, os::unix::fs::FileExt as _, path::Path, process::Command};
+use std::{
+    fs::{File, Permissions},
+    io::Read as _,
+    os::unix::{
+        fs::{FileExt as _, PermissionsExt as _},
+        process::CommandExt as _,
+    },
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::PostParams};
 use serde_json::json;
 use testkit::{ControlPlane, Disks, RealNode, Registry, Workdir, eventually};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
 
 const UUID: &str = "6000c2931415926535897932384626aa";
 
@@ -40,6 +55,67 @@ async fn a_real_kubelet_runs_a_pod_from_the_registry() {
         "the address comes from the node's CNI"
     );
     assert!(node.working_set("/pause").unwrap() > 0);
+}
+
+/// Answers a request with a file that never ends, one byte at a time, until the client closes the connection.
+async fn trickle(mut client: TcpStream) -> std::io::Result<()> {
+    let _ = client.read(&mut [0; 4096]).await?;
+    client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n").await?;
+    loop {
+        client.write_all(b"x").await?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs apt-get: make test-nodes"]
+async fn a_mirror_that_never_finishes_does_not_stop_the_build_of_an_image_for_ever() {
+    let workdir = Workdir::new("slow-mirror").unwrap();
+    let mirror = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/debian", mirror.local_addr().unwrap());
+    let serve = async move {
+        let mut clients = JoinSet::new();
+        while let Ok((client, _)) = mirror.accept().await {
+            clients.spawn(trickle(client));
+        }
+    };
+    let sources = workdir.write("sources.list", format!("deb {url} stable main\n")).unwrap();
+    let config = format!(
+        "Dir::Etc::sourcelist \"{}\";\nDir::Etc::sourceparts \"/dev/null\";\nDir::Etc::Parts \"/dev/null\";\n\
+         Dir::Etc::Main \"/dev/null\";\nAcquire::http::Proxy \"false\";\n",
+        sources.display()
+    );
+    let config = workdir.write("apt.conf", config).unwrap();
+    let mut tools = Command::new(testkit::repository().join("scripts/storage-tools"));
+    tools.arg("amd64").arg(workdir.path().join("tools.tar"));
+    tools.env("APT_CONFIG", config).env("VDO_CACHE", workdir.path()).env("VDO_APT_SECONDS", "2");
+    let output = tokio::select! {
+        output = tokio::task::spawn_blocking(move || tools.output()) => output.unwrap().unwrap(),
+        () = serve => panic!("the mirror ended"),
+    };
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{shown}");
+    assert!(shown.contains("apt-get: not done after 2 seconds"), "{shown}");
+    assert!(shown.contains("the lists of packages cannot be read"), "{shown}");
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_a_download_of_packages() {
+    let workdir = Workdir::new("slow-apt").unwrap();
+    let slow = workdir.write("apt-get", "#!/bin/sh\necho started\nexec sleep 600\n").unwrap();
+    std::fs::set_permissions(&slow, Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let mut download = Command::new(testkit::repository().join("scripts/apt-get"));
+    download.arg("update").env("PATH", format!("{}:{path}", workdir.path().display()));
+    // A terminal sends the signal to all processes of the group.
+    let mut download = download.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let mut started = [0; 7];
+    download.stdout.take().unwrap().read_exact(&mut started).unwrap();
+    let group = format!("-{}", download.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    let ended =
+        eventually("it ends", 10, async || download.try_wait().unwrap().ok_or("it goes on")).await;
+    assert!(!ended.success(), "{ended:?}");
 }
 
 #[test]
