@@ -75,7 +75,7 @@ pub use ports::Port;
 pub use process::{Process, processes_started_by, spawn_tied_to_us};
 pub use random::SeededRandom;
 pub use real_node::{RealNode, RealNodeBuilder};
-pub use registry::{EarlierRelease, Registry};
+pub use registry::{EarlierOperator, Registry};
 pub use vcenter::{
     Calls, Category, Cluster, Datacenter, Datastore, Fault, Host, Inventory, Nic, Permission, Role,
     SessionCalls, Tag, Vcenter, VcenterBuilder, VcenterUser, Vm,

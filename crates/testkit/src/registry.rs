@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use self::front::RegistryFront;
 use crate::{
     error::{Error, FilesSnafu, ImageSnafu, SpawnSnafu, must},
+    paths::repository,
     peers::locate,
     ports::Port,
     process::Process,
@@ -141,40 +142,36 @@ impl Registry {
         must(self.push_layout(&layout, &path, env!("CARGO_PKG_VERSION")))
     }
 
-    /// Pushes the image of `program` as an earlier release, under this tag. The program in it names another commit, as
-    /// another build of the same sources would: it is a copy with other bytes at the places of the commit, because
-    /// another build takes minutes.
+    /// Pushes the operator's image with the program of an earlier commit in it, under this tag. The first call builds
+    /// that program.
     ///
     /// # Panics
-    /// If the image was not pushed, or the program was built outside of a checkout.
-    pub fn push_earlier(&self, program: &str, tag: &str) -> EarlierRelease {
-        must(self.try_push_earlier(program, tag))
+    /// If the operator's image was not pushed, or the program cannot be built.
+    pub fn push_earlier_operator(&self, tag: &str) -> EarlierOperator {
+        must(self.try_push_earlier_operator(tag))
     }
 
-    fn try_push_earlier(&self, program: &str, tag: &str) -> Result<EarlierRelease, Error> {
-        let built = target_folder().join("debug").join(program);
-        let mut version = Command::new(&built);
-        let version =
-            version.arg("--version").output().context(SpawnSnafu { program, path: &built });
-        let version = done(&format!("{program} --version"), &version?)?;
-        let present = version.rsplit_once('(').and_then(|(_, rest)| rest.split_once(')'));
-        let present = present.map(|(commit, _)| commit).unwrap_or_default();
-        let is_commit = present.len() == 12 && present.bytes().all(|byte| byte.is_ascii_hexdigit());
-        assert!(is_commit, "{program} names no commit: {version}");
-        let earlier = "0".repeat(present.len());
+    fn try_push_earlier_operator(&self, tag: &str) -> Result<EarlierOperator, Error> {
+        let script = repository().join("scripts/earlier-operator");
+        let built = Command::new(&script).env_remove("RUSTC_BOOTSTRAP").output();
+        let built = built.context(SpawnSnafu { program: "earlier-operator", path: &script })?;
+        let folder = PathBuf::from(done("earlier-operator", &built)?.trim());
+        let program = folder.join("vdo");
         let root = self.workdir.path().join("earlier");
-        let copy = root.join("usr/bin").join(program);
-        std::fs::create_dir_all(root.join("usr/bin")).context(FilesSnafu { path: &root })?;
-        let stripped = Command::new("strip").arg("-o").arg(&copy).arg(&built).output();
-        done("strip", &stripped.context(SpawnSnafu { program: "strip", path: "strip" })?)?;
-        let mut bytes = std::fs::read(&copy).context(FilesSnafu { path: &copy })?;
-        for place in places_of(present.as_bytes(), &bytes) {
-            bytes[place..place + present.len()].copy_from_slice(earlier.as_bytes());
-        }
-        std::fs::write(&copy, bytes).context(FilesSnafu { path: &copy })?;
-        let to = self.append(program, tag, &root)?;
-        let image = Self::by_digest(program, &to)?;
-        Ok(EarlierRelease { image, commit: earlier, present: present.to_owned() })
+        let bin = root.join("usr/bin");
+        let copied = std::fs::create_dir_all(&bin)
+            .and_then(|()| std::fs::copy(&program, bin.join("vdo")).map(drop));
+        copied.context(FilesSnafu { path: &bin })?;
+        let to = self.append("vdo", tag, &root)?;
+        let manifest = folder.join("install.yaml");
+        let manifest =
+            std::fs::read_to_string(&manifest).context(FilesSnafu { path: &manifest })?;
+        Ok(EarlierOperator {
+            image: Self::by_digest("vdo", &to)?,
+            commit: commit_of(&program)?,
+            present: commit_of(&target_folder().join("debug/vdo"))?,
+            manifest,
+        })
     }
 
     /// Pushes a copy of `name` that differs from it only in a label. Returns its reference by digest.
@@ -302,15 +299,26 @@ impl Registry {
     }
 }
 
-/// An image that [`Registry::push_earlier`] pushed.
+/// The image that [`Registry::push_earlier_operator`] pushed.
 #[derive(Clone, Debug)]
-pub struct EarlierRelease {
+pub struct EarlierOperator {
     /// Its reference by digest.
     pub image: String,
     /// The commit that its program names.
     pub commit: String,
     /// The commit that the program of the tests names.
     pub present: String,
+    /// The manifest of that commit, as YAML.
+    pub manifest: String,
+}
+
+/// The commit in the version of a program of ours.
+fn commit_of(program: &Path) -> Result<String, Error> {
+    let printed = Command::new(program).arg("--version").output();
+    let printed = printed.context(SpawnSnafu { program: "vdo", path: program })?;
+    let version = done("vdo --version", &printed)?;
+    let commit = version.rsplit_once('(').and_then(|(_, rest)| rest.split_once(')'));
+    Ok(commit.map(|(commit, _)| commit.to_owned()).unwrap_or_default())
 }
 
 /// The shell of this computer and its libraries, below the root folder.
@@ -320,12 +328,6 @@ fn shell() -> Result<Vec<String>, Error> {
     let listed = done("ldd", &libraries)?;
     let paths = listed.split_whitespace().filter_map(|word| word.strip_prefix('/'));
     Ok(std::iter::once("bin/sh").chain(paths).map(str::to_owned).collect())
-}
-
-/// Where `wanted` occurs.
-fn places_of(wanted: &[u8], bytes: &[u8]) -> Vec<usize> {
-    let windows = bytes.windows(wanted.len()).enumerate();
-    windows.filter(|(_, window)| *window == wanted).map(|(place, _)| place).collect()
 }
 
 /// Cargo's folder for what it builds.

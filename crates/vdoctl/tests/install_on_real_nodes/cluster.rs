@@ -8,16 +8,20 @@ use std::{
     time::Duration,
 };
 
-use catalog::manifest::Object;
+use api::VDOConfig;
+use catalog::manifest::{Object, from_manifest::parse};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, PersistentVolumeClaim, Pod},
 };
-use kube::{Api, api::ListParams};
+use kube::{
+    Api,
+    api::{ListParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use testkit::{
-    ControlPlane, Disks, EarlierRelease, Inventory, Nic, RealNode, RealNodeBuilder, Registry,
-    Vcenter, Vm, Workdir,
+    ControlPlane, Disks, EarlierOperator, Inventory, Nic, RealNode, RealNodeBuilder, Registry,
+    Vcenter, Vm, Workdir, eventually,
 };
 use tokio::time::{Instant, sleep};
 
@@ -120,12 +124,18 @@ impl Cluster {
         image
     }
 
-    /// Installs an earlier release of the operator from its own manifest, and our cloud controller.
-    pub(crate) async fn install_earlier(&self, release: &EarlierRelease, manifest: &[Object]) {
-        let texts: Vec<String> =
-            manifest.iter().map(|object| format!("{:#}\n", object.0)).collect();
-        self.workdir.write("earlier.yaml", texts.join("---\n")).unwrap();
-        let deploy = ["deploy", "--spec", "earlier.yaml", "--image", &release.image];
+    /// Installs an earlier operator from its own manifest, and our cloud controller.
+    pub(crate) async fn install_earlier(&self, operator: &EarlierOperator, tag: &str) {
+        let objects = parse(&operator.manifest).unwrap();
+        let texts = objects.into_iter().map(|object| {
+            let mut object = Object(object);
+            if object.kind() == "Deployment" {
+                operator::install::set_version(&mut object, tag);
+            }
+            format!("{:#}\n", object.0)
+        });
+        self.workdir.write("earlier.yaml", texts.collect::<Vec<_>>().join("---\n")).unwrap();
+        let deploy = ["deploy", "--spec", "earlier.yaml", "--image", &operator.image];
         self.does(&[&deploy[..], &["--timeout", TIMEOUT]].concat()).await;
         self.configure(json!({"cloudProvider": cloud_provider()})).await;
     }
@@ -253,7 +263,23 @@ impl Cluster {
         pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).map(identity).collect()
     }
 
-    /// Deploys another version and returns the longest time without a renewal of the leader's lease meanwhile.
+    /// Asks the operator for a round, and waits until it finds everything Ready. Call it when no pod of another operator
+    /// is left that could answer.
+    pub(crate) async fn is_checked(&self, name: &str) {
+        let configs = Api::<VDOConfig>::namespaced(self.plane.client(), NAMESPACE);
+        let ask = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": name}}});
+        configs.patch("vdo", &PatchParams::default(), &Patch::Merge(ask)).await.unwrap();
+        eventually(&format!("{name}: the operator finds everything Ready"), 120, async || {
+            let status = configs.get("vdo").await.unwrap().status.unwrap_or_default();
+            let checked = status.health.as_ref().and_then(|health| health.checked.as_deref());
+            let ready = api::condition::is_true(&status.conditions, "Ready");
+            if ready && checked == Some(name) { Ok(()) } else { Err(format!("{status:?}")) }
+        })
+        .await;
+    }
+
+    /// Deploys another version and returns the longest time without a renewal of the leader's lease, until the pods of the
+    /// present version are gone.
     pub(crate) async fn upgrade(&self, version: &[&str]) -> Duration {
         let leases = Api::<Lease>::namespaced(self.plane.client(), "kube-system");
         let longest = Cell::new(Duration::ZERO);
@@ -270,8 +296,17 @@ impl Cluster {
             }
         };
         let arguments = [&["deploy"], version, &["--timeout", TIMEOUT]].concat();
+        let upgrade = async {
+            self.does(&arguments).await;
+            eventually("no pod of the operator is ending", 60, async || {
+                let pods = self.pods(NAMESPACE, OPERATOR).await;
+                let ends = pods.iter().any(|pod| pod.metadata.deletion_timestamp.is_some());
+                if ends { Err("a pod of the version before is left") } else { Ok(()) }
+            })
+            .await;
+        };
         tokio::select! {
-            shown = self.does(&arguments) => drop(shown),
+            () = upgrade => {}
             () = watch => {}
         }
         longest.get()

@@ -6,14 +6,12 @@
 
 use std::{fs, path::Path, process::Command};
 
-use api::VDOConfig;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use serde_json::{Value, json};
 use testkit::eventually;
 
 use crate::{
-    cluster::{Cluster, NAMESPACE, TIMEOUT, cloud_provider, text},
+    cluster::{Cluster, TIMEOUT, cloud_provider, text},
     is_ready,
 };
 
@@ -55,18 +53,7 @@ async fn is_installed(cluster: &Cluster, way: &str, image: &str) {
         if are_new && pods.len() == 2 { Ok(()) } else { Err(format!("{images:?}")) }
     })
     .await;
-    // An earlier operator cannot answer: none is left.
-    let value = way.replace(' ', "-");
-    let annotate = "kubectl annotate vdoconfig vdo --namespace vmware-system-vdo --overwrite";
-    shell(cluster, &format!("{annotate} vdo.vmware.com/check-now={value}")).await;
-    let configs = Api::<VDOConfig>::namespaced(cluster.plane.client(), NAMESPACE);
-    eventually(&format!("{way}: the operator finds everything Ready"), 120, async || {
-        let status = configs.get("vdo").await.unwrap().status.unwrap_or_default();
-        let checked = status.health.as_ref().and_then(|health| health.checked.as_deref());
-        let ready = api::condition::is_true(&status.conditions, "Ready");
-        if ready && checked == Some(&value) { Ok(()) } else { Err(format!("{status:?}")) }
-    })
-    .await;
+    cluster.is_checked(&way.replace(' ', "-")).await;
     println!("{way}: Ready");
 }
 

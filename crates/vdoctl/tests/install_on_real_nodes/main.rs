@@ -35,7 +35,6 @@ mod trust;
 
 use std::{collections::HashMap, time::Duration};
 
-use catalog::manifest::Object;
 use k8s_openapi::{
     api::{
         core::v1::{Namespace, Node, Pod},
@@ -179,46 +178,23 @@ async fn an_image_that_cannot_be_pulled_is_reported_and_a_node_goes_with_its_vm(
     assert!(nodes.get_opt("node-1").await.unwrap().is_some());
 }
 
-/// The version of the release before this one.
+/// The tag of the earlier operator.
 const EARLIER: &str = "0.6.9";
-/// A field of VDOConfig that the release before this one does not have.
+/// A field of CompatibilityConfig that the manifest of the earlier operator does not have.
 const NEW_FIELD: &str =
-    "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/adoption";
-const CONSTRAINTS: &str = "securitycontextconstraints";
+    "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/pullSecret";
 
-/// The manifest of the release before this one: with a permission, a field of VDOConfig and a probe less, and with a
-/// fixed user id.
-fn earlier_manifest() -> Vec<Object> {
-    let mut objects = operator::install::objects();
-    for object in &mut objects {
-        if object.kind() == "Deployment" {
-            operator::install::set_version(object, EARLIER);
-            let template = &mut object.0["spec"]["template"];
-            template["metadata"].as_object_mut().unwrap().remove("annotations");
-            template["spec"]["securityContext"]["runAsUser"] = json!(65532);
-            let container = &mut template["spec"]["containers"][0];
-            container.as_object_mut().unwrap().remove("startupProbe").unwrap();
-        }
-        if object.name() == "vdoconfigs.vdo.vmware.com" {
-            let (parent, field) = NEW_FIELD.rsplit_once('/').unwrap();
-            let fields = object.0.pointer_mut(parent).unwrap().as_object_mut().unwrap();
-            fields.remove(field).unwrap();
-        }
-        if object.kind() == "Role" && object.namespace() == NAMESPACE {
-            let rules = object.0["rules"].as_array_mut().unwrap();
-            rules.retain(|rule| rule["resources"] != json!([CONSTRAINTS]));
-        }
-    }
-    objects
-}
-
-/// Whether the CRD has the new field, and the operator the new permission.
+/// Whether the CRD has the new field, and the operator the new permission: to patch the pods of the storage driver.
 async fn has_new_manifest(cluster: &Cluster) -> (bool, bool) {
     let crds = Api::<CustomResourceDefinition>::all(cluster.plane.client());
-    let crd = json!(crds.get("vdoconfigs.vdo.vmware.com").await.unwrap());
-    let roles = Api::<Role>::namespaced(cluster.plane.client(), NAMESPACE);
-    let role = json!(roles.get("vdo").await.unwrap()).to_string();
-    (crd.pointer(NEW_FIELD).is_some(), role.contains(CONSTRAINTS))
+    let crd = json!(crds.get("compatibilityconfigs.vdo.vmware.com").await.unwrap());
+    let role =
+        Api::<Role>::namespaced(cluster.plane.client(), "vmware-system-csi").get("vdo").await;
+    let patches_pods = role.unwrap().rules.unwrap_or_default().iter().any(|rule| {
+        let resources = rule.resources.iter().flatten();
+        rule.verbs.contains(&"patch".to_owned()) && resources.into_iter().any(|one| one == "pods")
+    });
+    (crd.pointer(NEW_FIELD).is_some(), patches_pods)
 }
 
 #[tokio::test]
@@ -226,9 +202,9 @@ async fn has_new_manifest(cluster: &Cluster) -> (bool, bool) {
 async fn the_operator_is_upgraded_and_rolled_back_on_one_two_and_three_nodes() {
     let mut cluster = Cluster::with_nodes(1).await;
     let new = cluster.registry.push_own("vdo");
-    let earlier = cluster.registry.push_earlier("vdo", EARLIER);
+    let earlier = cluster.registry.push_earlier_operator(EARLIER);
     assert_ne!(earlier.commit, earlier.present);
-    cluster.install_earlier(&earlier, &earlier_manifest()).await;
+    cluster.install_earlier(&earlier, EARLIER).await;
     assert_eq!(has_new_manifest(&cluster).await, (false, false));
     let drivers = cluster.cloud_controllers().await;
     assert!(!drivers.is_empty());
@@ -241,6 +217,7 @@ async fn the_operator_is_upgraded_and_rolled_back_on_one_two_and_three_nodes() {
             println!("{nodes} nodes, {version:?}: {gap:.1?} without a renewal of the lease");
             assert!(gap < LEASE, "{nodes} nodes: nobody led for {gap:?}");
             assert_eq!(cluster.operator_commits().await, [commit, commit]);
+            cluster.is_checked(&format!("{nodes}-nodes-{commit}")).await;
             // An earlier operator works with the objects of a later one.
             assert_eq!(has_new_manifest(&cluster).await, (true, true));
             let operators = cluster.operators().await;
