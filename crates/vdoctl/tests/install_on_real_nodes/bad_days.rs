@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use k8s_openapi::api::{apps::v1::DaemonSet, coordination::v1::Lease, core::v1::Pod};
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, LogParams, PostParams},
@@ -19,6 +19,8 @@ use crate::{
 
 /// Larger than the images and the files of pods; it is sparse.
 const NODE_DISK: u64 = 8 << 30;
+/// The DaemonSet of the cloud controller.
+const CLOUD_CONTROLLERS: &str = "vsphere-cloud-controller-manager";
 
 #[tokio::test]
 #[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
@@ -206,8 +208,30 @@ async fn containerd_killed(cluster: &Cluster) {
     is_healthy(cluster).await;
 }
 
+/// The operator leads again, and its watches work: it re-creates the cloud controller that somebody deletes.
 async fn api_server_restarts(cluster: &Cluster) {
     cluster.plane.restart_api_server().await;
+    let leases = Api::<Lease>::namespaced(cluster.plane.client(), "kube-system");
+    let renewed = async || {
+        let lease = leases.get("vdo-leader").await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0))
+    };
+    let before = renewed().await.unwrap();
+    eventually("a pod of the operator leads", 60, async || {
+        let now = renewed().await?;
+        if now > before { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+
+    let sets = Api::<DaemonSet>::namespaced(cluster.plane.client(), "kube-system");
+    let set = sets.get(CLOUD_CONTROLLERS).await.unwrap().metadata.uid;
+    sets.delete(CLOUD_CONTROLLERS, &DeleteParams::default()).await.unwrap();
+    eventually("VDO re-creates the cloud controller", 60, async || {
+        let now = sets.get_opt(CLOUD_CONTROLLERS).await.unwrap();
+        let uid = now.and_then(|set| set.metadata.uid);
+        if uid.is_some() && uid != set { Ok(()) } else { Err(format!("{uid:?}")) }
+    })
+    .await;
     is_healthy(cluster).await;
 }
 
@@ -237,13 +261,17 @@ async fn has_standby_elsewhere(cluster: &Cluster, leader: &str, node: &RealNode)
 }
 
 async fn power_lost(cluster: &mut Cluster) {
+    let (leader, node) = leader(cluster).await;
+    has_standby_elsewhere(cluster, &leader, node).await;
+    let before = cluster.restarts(NAMESPACE, OPERATOR).await;
     cluster.nodes[1].power_off();
     cluster.nodes[1].power_on(&cluster.plane).await;
     cluster.reconnect_disks(1);
-    eventually("the operator's pods are ready", 90, async || {
+    eventually("the operator's pods are ready, and one has started again", 90, async || {
+        let now = cluster.restarts(NAMESPACE, OPERATOR).await;
         let pods = cluster.operators().await;
         let ready = pods.iter().filter(|pod| is_ready(pod)).count();
-        if ready == 2 { Ok(()) } else { Err(format!("{ready} of {} pods", pods.len())) }
+        if ready == 2 && now != before { Ok(()) } else { Err(format!("{ready} ready: {now:?}")) }
     })
     .await;
     is_healthy(cluster).await;
