@@ -3,31 +3,32 @@
 //! with the old one, and no account is ever locked.
 //!
 //! The drivers' pods do not run here. The test simulates them and their kubelets, see [`Driver`]: it logs in to vCenter
-//! with the credentials that the driver has, as often as a driver without a session does.
+//! with the credentials that the leading pod of a driver has, as often as a driver without a session does. Every other
+//! pod can lead next, so each one on a node that is up must get the new password too.
 //!
 //! The test runs a few rotations, or as many as `VDO_SEEDS` says. A failure names its seed; `VDO_SEED` runs only that
 //! one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod common;
+#[path = "rotation_campaign/driver.rs"]
+mod driver;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use api::{CompatibilityConfig, VsphereCloudConfig};
 use catalog::trust::{Bundle, SigningKey};
 use common::{NAMESPACE, Testbed};
-use driver_config::{SecretText, credentials::Credentials};
+use driver::{DEAD, Driver, Reads, Session};
+use driver_config::SecretText;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     apps::v1::DaemonSet,
-    core::v1::{Node as KubeNode, Pod, Secret},
+    core::v1::{Node as KubeNode, Secret},
 };
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
@@ -39,16 +40,19 @@ use vsphere::{Client, Credentials as Login, Trust};
 
 /// How long a driver can take to use a password after vCenter accepts it.
 const ROTATION_LIMIT: Duration = Duration::from_secs(30);
-/// How long a driver without a session waits after its first refused login. The time doubles with each one, as that
-/// of the CSI sidecars does.
-const FIRST_RETRY: Duration = Duration::from_secs(2);
 /// The number of failed logins in a row that lock an account, for both drivers together: vCenter's default.
 const LOCKED_AFTER: u32 = 5;
+/// How often the test looks which pod leads.
+const POLL: Duration = Duration::from_millis(100);
 /// The maximum number of rotations.
 const MAX_ROTATIONS: u64 = 200;
 
 const CPI: &str = "vsphere-cloud-controller-manager";
-const CHANGED: &str = "vdo.vmware.com/credentials-changed";
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+/// The control-plane nodes that are always up.
+const LIVE: [&str; 2] = ["node-1", "node-2"];
+/// The prefix of the names of Ready nodes without a VM.
+const STRAY: &str = "stray-";
 
 fn seeds() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -69,13 +73,22 @@ enum OtherVcenter {
     Hangs,
 }
 
+/// A Node without a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WithoutVm {
+    No,
+    /// Its kubelet still reports.
+    Ready,
+    /// A control-plane node whose kubelet is down. Nothing replaces or ends the pod of the cloud controller on it.
+    Dead,
+}
+
 /// The circumstances of a password change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rotation {
     /// Whether the password of the second vCenter changes, not of the first.
     second: bool,
-    /// A Node without a VM exists.
-    dead_node: bool,
+    without_vm: WithoutVm,
     other: OtherVcenter,
     /// The operator is killed this many milliseconds after the admin writes the Secret. Its container restarts.
     killed_after: Option<u64>,
@@ -91,7 +104,7 @@ impl Rotation {
     /// Nothing else happens.
     const QUIET: Self = Self {
         second: false,
-        dead_node: false,
+        without_vm: WithoutVm::No,
         other: OtherVcenter::Works,
         killed_after: None,
         window: false,
@@ -103,7 +116,11 @@ impl Rotation {
         let mut random = SeededRandom::new(seed);
         Self {
             second: random.one_in(3),
-            dead_node: random.one_in(2),
+            without_vm: match random.below(6) {
+                0 | 1 => WithoutVm::Dead,
+                2 => WithoutVm::Ready,
+                _ => WithoutVm::No,
+            },
             other: match random.below(6) {
                 0 => OtherVcenter::Refuses,
                 1 => OtherVcenter::Hangs,
@@ -122,7 +139,15 @@ fn the_sample_covers_every_kind_of_fault() {
     let sample: Vec<Rotation> = (1..=8).map(Rotation::from_seed).collect();
     let some = |is: fn(&Rotation) -> bool| sample.iter().any(is);
     assert!(some(|r| r.second) && some(|r| !r.second), "{sample:?}");
-    assert!(some(|r| r.dead_node), "{sample:?}");
+    let without_vm = |kind| sample.iter().any(|r| r.without_vm == kind);
+    for kind in [WithoutVm::No, WithoutVm::Ready, WithoutVm::Dead] {
+        assert!(without_vm(kind), "{kind:?}: {sample:?}");
+    }
+    // VDO restarts the pods right after a dead Node is deleted, and Kubernetes deletes its pod later.
+    let deleted = sample
+        .windows(2)
+        .any(|two| two[0].without_vm == WithoutVm::Dead && two[1].without_vm != WithoutVm::Dead);
+    assert!(deleted, "{sample:?}");
     assert!(some(|r| r.killed_after.is_some()) && some(|r| r.catalog), "{sample:?}");
     assert!(some(|r| r.window) && some(|r| !r.window), "{sample:?}");
     let other = |state| sample.iter().any(|r| r.other == state);
@@ -143,10 +168,15 @@ async fn no_driver_logs_in_with_an_old_password_for_long_and_no_account_is_locke
     campaign.rotate_while_paused().await;
     campaign.assert_no_account_is_locked("at the end").await;
     println!(
-        "{} rotations in {:.0?}, {} of them with an expired signed catalog: the slowest reached both drivers after \
+        "{} rotations in {:.0?}, {} of them with a node that is down and {} with an expired signed catalog: the slowest \
+         reached all pods of both drivers after \
          {slowest:.1?}, {} driver logins, {} of them refused",
         seeds().len(),
         began.elapsed(),
+        seeds()
+            .into_iter()
+            .filter(|seed| Rotation::from_seed(*seed).without_vm == WithoutVm::Dead)
+            .count(),
         campaign.expired_catalogs,
         campaign.logins,
         campaign.refused,
@@ -167,19 +197,6 @@ fn signed(key: &SigningKey, serial: u64, expires: Timestamp) -> String {
         }
     });
     Bundle::sign(text.as_bytes(), std::slice::from_ref(key)).to_json()
-}
-
-/// User and password by host.
-type Logins = BTreeMap<String, (String, SecretText)>;
-
-/// A simulated driver. Upstream's cloud controller keeps the credentials from the start of its pods, which the pod
-/// template shows. The storage driver reads a file at every login. A kubelet renews the file when it syncs the pod: when
-/// the pod changes, or else so late that this test does not wait for it.
-struct Driver {
-    namespace: &'static str,
-    secret: &'static str,
-    /// The state of the pods when they got the credentials, and the credentials.
-    known: (Vec<Option<String>>, Logins),
 }
 
 struct VcenterConfig {
@@ -214,6 +231,11 @@ impl Campaign {
     /// Starts both drivers. An upgrade waits, and both vCenters lock accounts.
     async fn start() -> Self {
         let mut testbed = Testbed::with_nodes(2).await;
+        let label = json!({"metadata": {"labels": {CONTROL_PLANE: ""}}});
+        let nodes = Api::<KubeNode>::all(testbed.client());
+        for name in LIVE {
+            nodes.patch(name, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+        }
         // All operators run in one pod, one after the other, and each crash counts as the first one: in a cluster,
         // they are not minutes apart.
         testbed.variables = vec![("VDO_RESUME_AGAIN", "0")];
@@ -251,24 +273,20 @@ impl Campaign {
         let config: CompatibilityConfig = serde_json::from_value(config).unwrap();
         let catalogs = Api::<CompatibilityConfig>::namespaced(testbed.client(), NAMESPACE);
         catalogs.create(&PostParams::default(), &config).await.unwrap();
+        let client = testbed.client();
+        let cpi = ("kube-system", plan::names::CPI_SECRET);
+        let csi = ("vmware-system-csi", plan::names::CSI_SECRET);
+        let drivers = [
+            Driver::watch(&client, cpi, &format!("name={CPI}"), Reads::AtStart, &LIVE),
+            Driver::watch(&client, csi, "app=vsphere-csi-controller", Reads::File, &[]),
+        ];
         let operator = start_operator(&testbed);
         let mut campaign = Self {
             testbed,
             other,
             proxies,
             configs,
-            drivers: [
-                Driver {
-                    namespace: "kube-system",
-                    secret: plan::names::CPI_SECRET,
-                    known: Default::default(),
-                },
-                Driver {
-                    namespace: "vmware-system-csi",
-                    secret: plan::names::CSI_SECRET,
-                    known: Default::default(),
-                },
-            ],
+            drivers,
             operator,
             key,
             serial,
@@ -278,10 +296,6 @@ impl Campaign {
             refused: 0,
         };
         campaign.install().await;
-        // The pods start with the current credentials.
-        for driver in 0..2 {
-            campaign.login_of(driver, 0).await;
-        }
         campaign
     }
 
@@ -352,21 +366,54 @@ impl Campaign {
         }
     }
 
-    /// Adds a Node without a VM, or removes all. Each has a new name, because parts of a Node remain for a while.
-    async fn dead_node(&self, seed: u64, exists: bool) {
+    /// Adds a Node without a VM, and deletes those of another kind. Each has a new name, because parts of a Node remain for
+    /// a while.
+    async fn node_without_vm(&self, seed: u64, kind: WithoutVm) {
+        let prefix = match kind {
+            WithoutVm::No => None,
+            WithoutVm::Ready => Some(STRAY),
+            WithoutVm::Dead => Some(DEAD),
+        };
         let nodes = Api::<KubeNode>::all(self.testbed.client());
         let all = nodes.list(&ListParams::default()).await.unwrap().items;
-        let names = all.into_iter().filter_map(|node| node.metadata.name);
-        let dead: Vec<String> = names.filter(|name| name.starts_with("dead-")).collect();
-        if exists && dead.is_empty() {
-            let uuid = format!("42100000-dead-dead-dead-{seed:012}");
-            let node = Node::named(&format!("dead-{seed}")).system_uuid(&uuid);
-            let node = node.provider_id(&format!("vsphere://{uuid}"));
-            self.testbed.nodes.as_ref().unwrap().add(node).await;
+        let names = all.iter().map(ResourceExt::name_any);
+        let names = names.filter(|name| name.starts_with(DEAD) || name.starts_with(STRAY));
+        let (kept, others): (Vec<String>, Vec<String>) =
+            names.partition(|name| prefix.is_some_and(|prefix| name.starts_with(prefix)));
+        for name in others {
+            nodes.delete(&name, &DeleteParams::default()).await.unwrap();
         }
-        for name in dead.iter().filter(|_| !exists) {
-            nodes.delete(name, &DeleteParams::default()).await.unwrap();
+        let Some(prefix) = prefix.filter(|_| kept.is_empty()) else { return };
+        let uuid = format!("42100000-dead-dead-dead-{seed:012}");
+        let name = format!("{prefix}{seed}");
+        let node = Node::named(&name).system_uuid(&uuid);
+        let node = node.provider_id(&format!("vsphere://{uuid}"));
+        let simulated = self.testbed.nodes.as_ref().unwrap();
+        if kind == WithoutVm::Ready {
+            simulated.add(node).await;
+            return;
         }
+        simulated.add(node.control_plane()).await;
+        eventually("the cloud controller runs on the node", 60, async || {
+            let runs = self.drivers[0].pods_on(&name).iter().any(|pod| pod.runs);
+            if runs { Ok(()) } else { Err(self.drivers[0].describe()) }
+        })
+        .await;
+        simulated.stop_kubelet(&name).await;
+        let sets = Api::<DaemonSet>::namespaced(self.testbed.client(), "kube-system");
+        // Kubernetes counts a pod on a tainted node as misscheduled.
+        eventually("Kubernetes has noticed that the node is down", 60, async || {
+            let status = sets.get(CPI).await.unwrap().status.unwrap();
+            let lost = status.number_unavailable.unwrap_or(0) + status.number_misscheduled;
+            if lost > 0 { Ok(()) } else { Err(format!("{status:?}")) }
+        })
+        .await;
+    }
+
+    /// The pod of the cloud controller on a node that is down is as it was, or Terminating.
+    fn assert_dead_pod_remains(&self, what: &str) {
+        let dead = self.drivers[0].pods_on(DEAD);
+        assert!(!dead.is_empty() && dead.iter().all(|pod| !pod.runs), "{what}: {dead:?}");
     }
 
     async fn write_secret(&self, number: usize, password: &str) {
@@ -399,7 +446,7 @@ impl Campaign {
         let number = usize::from(rotation.second);
         self.assert_no_account_is_locked(&what).await;
         self.hold_the_upgrade(rotation.window).await;
-        self.dead_node(seed, rotation.dead_node).await;
+        self.node_without_vm(seed, rotation.without_vm).await;
         self.write_signed_catalog(rotation.catalog).await;
         let other_proxy = &self.proxies[1 - number];
         match rotation.other {
@@ -425,6 +472,9 @@ impl Campaign {
         }
         self.drivers_log_in(number, since, &what).await;
         let took = since.elapsed();
+        if rotation.without_vm == WithoutVm::Dead {
+            self.assert_dead_pod_remains(&what);
+        }
         for driver in &self.drivers {
             let secrets = Api::<Secret>::namespaced(self.testbed.client(), driver.namespace);
             let data = secrets.get(driver.secret).await.unwrap().data.unwrap();
@@ -445,6 +495,8 @@ impl Campaign {
 
     /// VDO repairs VMs in a vCenter that takes minutes for each. The password of the other vCenter does not wait.
     async fn rotate_while_repairs_hang(&mut self) {
+        // The last rotation can have left the first vCenter unreachable.
+        self.proxies[0].heal();
         let slow = Fault::on("ReconfigVM_Task").task_never_ends();
         self.testbed.vcenter.fault(slow).await;
         for vm in ["/DC0/vm/node-1", "/DC0/vm/node-2"] {
@@ -507,86 +559,48 @@ impl Campaign {
         let waits = self.testbed.finding_about("VDO-1316", 30, &["vc", "paused"]).await;
         let text = serde_json::to_string(&waits).unwrap();
         assert!(!text.contains(&new), "a finding shows no password: {text}");
-        for driver in 0..2 {
-            let (_, password) = self.login_of(driver, 0).await;
-            assert_eq!(password.expose(), self.configs[0].password, "VDO must change nothing");
+        for driver in &self.drivers {
+            let same = driver.all_have(self.configs[0].host, &self.configs[0].password);
+            assert!(same, "VDO must change nothing: {}", driver.describe());
         }
         self.configs[0].password = new;
         self.testbed.change(json!({"spec": {"paused": null}})).await;
         self.drivers_log_in(0, Instant::now(), "after the pause").await;
     }
 
-    /// Each driver has lost its session and logs in until it has one.
+    /// Each driver has lost its session. Its leader logs in until it has one, and no pod keeps the old password.
     async fn drivers_log_in(&mut self, number: usize, since: Instant, what: &str) {
-        let mut waiting: BTreeSet<usize> = (0..self.drivers.len()).collect();
-        let mut pause = FIRST_RETRY;
+        let (host, new) = (self.configs[number].host, self.configs[number].password.clone());
+        let mut waiting: BTreeMap<usize, Session> =
+            (0..self.drivers.len()).map(|driver| (driver, Session::default())).collect();
         while !waiting.is_empty() {
-            let mut results = Vec::new();
-            for driver in &waiting {
-                let (user, password) = self.login_of(*driver, number).await;
-                let accepted = self.log_in(number, &user, &password).await;
-                let late = since.elapsed() > ROTATION_LIMIT;
-                assert!(
-                    accepted || !late,
-                    "{what}: {} logs in with an old password after {:.1?}\n{}",
-                    self.drivers[*driver].secret,
-                    since.elapsed(),
-                    self.operator.tail()
-                );
-                results.push((*driver, accepted));
-            }
-            for (driver, accepted) in results {
-                self.logins += 1;
-                if accepted {
-                    waiting.remove(&driver);
-                } else {
-                    self.refused += 1;
+            for (driver, session) in &mut waiting {
+                if let Some((leader, (user, password))) = self.drivers[*driver].leader(host)
+                    && session.is_due(&leader)
+                {
+                    let accepted = self.log_in(number, &user, &password).await;
+                    self.logins += 1;
+                    self.refused += usize::from(!accepted);
+                    session.note(leader, accepted);
                 }
             }
+            waiting.retain(|driver, session| {
+                !session.accepted || !self.drivers[*driver].all_have(host, &new)
+            });
+            let late = waiting.keys().filter(|_| since.elapsed() > ROTATION_LIMIT);
+            let late: Vec<String> = late.map(|driver| self.drivers[*driver].describe()).collect();
+            assert!(
+                late.is_empty(),
+                "{what}: pods with an old password after {:.1?}: {late:?}\n{}",
+                since.elapsed(),
+                self.operator.tail()
+            );
             if self.operator.ended().is_some() {
                 // As a kubelet does.
                 self.operator = start_operator(&self.testbed);
             }
-            if !waiting.is_empty() {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
+            tokio::time::sleep(POLL).await;
         }
-    }
-
-    /// The current login of a driver for a vCenter.
-    async fn login_of(&mut self, driver: usize, number: usize) -> (String, SecretText) {
-        let client = self.testbed.client();
-        let Driver { namespace, secret, .. } = self.drivers[driver];
-        let secret = Api::<Secret>::namespaced(client.clone(), namespace).get(secret).await;
-        let secret = secret.unwrap();
-        let data = secret.data.unwrap_or_default().into_iter();
-        let read = Credentials::read(&data.map(|(key, value)| (key, value.0)).collect()).unwrap();
-        let logins = read
-            .all
-            .into_iter()
-            .map(|login| (login.server.unwrap_or_default(), (login.username, login.password)));
-        let logins: Logins = logins.collect();
-        let host = self.configs[number].host;
-        let pods = if driver == 0 {
-            let set = Api::<DaemonSet>::namespaced(client, namespace).get(CPI).await.unwrap();
-            let template = set.spec.unwrap().template.metadata.unwrap_or_default();
-            vec![template.annotations.unwrap_or_default().remove(CHANGED)]
-        } else {
-            let pods = Api::<Pod>::namespaced(client, namespace);
-            let controllers = ListParams::default().labels("app=vsphere-csi-controller");
-            let pods = pods.list(&controllers).await.unwrap().into_iter();
-            let state = |pod: Pod| {
-                let annotations = pod.metadata.annotations.unwrap_or_default();
-                [pod.metadata.name, annotations.get(plan::names::FILES_RENEWED).cloned()]
-            };
-            pods.flat_map(state).collect()
-        };
-        let (known, credentials) = &mut self.drivers[driver].known;
-        if credentials.is_empty() || *known != pods {
-            (*known, *credentials) = (pods, logins);
-        }
-        credentials[host].clone()
     }
 
     async fn log_in(&self, number: usize, user: &str, password: &SecretText) -> bool {

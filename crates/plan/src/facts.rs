@@ -393,7 +393,10 @@ pub struct DriverWorkload {
     /// The number of desired pods that cannot run because their node is down. The driver is not at fault, and
     /// the other pods do not wait for them.
     pub unreachable: i32,
-    /// The number of these pods whose node went down soon after the pod started: the pod can be the cause.
+    /// The number of pods that Kubernetes does not want any more and has not deleted yet: their Node was deleted, or is down
+    /// and repels them. They count towards the limit of pods that restart at a time, like the unreachable ones.
+    pub orphaned: i32,
+    /// The number of pods on nodes that went down soon after the pod started: the pod can be the cause.
     pub suspect: i32,
     /// The number of pods that are up to date and available.
     pub available: i32,

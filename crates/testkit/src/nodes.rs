@@ -293,6 +293,17 @@ impl Nodes {
         self.decide_ready(name, Some("unknown")).await;
     }
 
+    /// Stops the kubelet of a node for good: Ready is Unknown, and the pods of the node stay as they are. A pod that
+    /// somebody deletes stays Terminating until the Node is deleted too.
+    ///
+    /// # Panics
+    /// If the API server rejects a change.
+    pub async fn stop_kubelet(&self, name: &str) {
+        self.silence(name).await;
+        let stopped = kubelet::stop(&self.client, &self.fates, name).await;
+        must(stopped.context(KubernetesSnafu { what: format!("stopping the kubelet of {name}") }));
+    }
+
     async fn decide_ready(&self, name: &str, value: Option<&str>) {
         let patch = json!({"metadata": {"annotations": {"testkit.vdo/ready": value}}});
         let nodes = Api::<KubeNode>::all(self.client.clone());

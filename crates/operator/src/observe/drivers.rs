@@ -40,14 +40,19 @@ pub(super) fn find(stores: &Stores) -> FoundWorkloads {
     let deployments = stores.deployments.state();
     let all = (sets.iter().map(AsRef::as_ref), deployments.iter().map(AsRef::as_ref));
     let provenance = Provenance::judge(&stores.accounts(), all.0, all.1);
-    let down: Down = stores.nodes(|nodes| {
+    let (down, known): (Down, BTreeSet<String>) = stores.nodes(|nodes| {
         let down = nodes.iter().filter(|(_, node)| !node.ready);
-        down.map(|(name, node)| (name.clone(), node.since)).collect()
+        let down = down.map(|(name, node)| {
+            (name.clone(), DownNode { since: node.since, taints: node.taints.clone() })
+        });
+        (down.collect(), nodes.keys().cloned().collect())
     });
     stores.pods(|pods| {
-        let sets = sets
-            .iter()
-            .filter_map(|set| Some((id("DaemonSet", &**set), from_daemon_set(pods, &down, set)?)));
+        let sets = sets.iter().filter_map(|set| {
+            let workload = from_daemon_set(pods, &down, set)?;
+            let orphaned = workload.orphaned + without_node(pods, &known, set);
+            Some((id("DaemonSet", &**set), DriverWorkload { orphaned, ..workload }))
+        });
         let deployments = deployments
             .iter()
             .filter_map(|one| Some((id("Deployment", &**one), from_deployment(pods, one)?)));
@@ -72,8 +77,46 @@ fn id(kind: &str, object: &impl ResourceExt) -> ObjectId {
     }
 }
 
-/// Nodes that are down, and since when.
-type Down = BTreeMap<String, Option<Timestamp>>;
+/// Nodes that are down, by name.
+type Down = BTreeMap<String, DownNode>;
+
+struct DownNode {
+    since: Option<Timestamp>,
+    /// Key and effect of each taint.
+    taints: Box<[(String, String)]>,
+}
+
+/// The taints that every pod of a DaemonSet tolerates. A pod on the host network also tolerates [`NO_NETWORK`].
+const TOLERATED: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+
+const NO_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
+
+/// Whether a DaemonSet wants a pod on a node in spite of its taints. If not, a pod that is there already stays, and counts
+/// neither as desired nor as updated.
+fn tolerates(set: &DaemonSet, taints: &[(String, String)]) -> bool {
+    let pod = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let own = pod.and_then(|pod| pod.tolerations.as_deref()).unwrap_or_default();
+    let on_host_network = pod.is_some_and(|pod| pod.host_network == Some(true));
+    let matches = |filter: Option<&str>, text: &str| {
+        filter.is_none_or(|filter| filter.is_empty() || filter == text)
+    };
+    let repels = |effect: &str| effect == "NoSchedule" || effect == "NoExecute";
+    taints.iter().filter(|(_, effect)| repels(effect)).all(|(key, effect)| {
+        TOLERATED.contains(&(key, effect))
+            || on_host_network && (key.as_str(), effect.as_str()) == NO_NETWORK
+            || own.iter().any(|toleration| {
+                matches(toleration.key.as_deref(), key)
+                    && matches(toleration.effect.as_deref(), effect)
+            })
+    })
+}
 
 /// If a node goes down within this time after a new pod started on it, the pod may be the cause.
 const SUSPICION: SignedDuration = SignedDuration::from_mins(10);
@@ -81,10 +124,13 @@ const SUSPICION: SignedDuration = SignedDuration::from_mins(10);
 /// The pods of a DaemonSet on nodes that are down.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Unreachable {
+    /// The desired pods.
     all: i32,
+    /// Pods that are not desired, because they do not tolerate the taints of the node.
+    repelled: i32,
     /// Pods of the newest revision whose node went down soon after they were created.
     suspect: i32,
-    /// Pods of the newest revision.
+    /// Desired pods of the newest revision.
     updated: i32,
 }
 
@@ -99,7 +145,7 @@ impl Unreachable {
         let (mut lost, mut suspect) = (BTreeMap::<&str, bool>::new(), BTreeSet::new());
         for pod in own.filter(|pod| pod.unready.is_some()) {
             let node = pod.node.as_deref().and_then(|node| down.get_key_value(node));
-            let Some((node, since)) = node else { continue };
+            let Some((node, DownNode { since, .. })) = node else { continue };
             let updated = !pod.terminating && pod.revision.as_ref() == newest;
             *lost.entry(node).or_default() |= updated;
             let soon = |since: Timestamp| {
@@ -110,9 +156,26 @@ impl Unreachable {
             }
         }
         let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        let before = lost.len();
+        lost.retain(|node, _| tolerates(set, &down[*node].taints));
         let updated = lost.values().filter(|updated| **updated).count();
-        Self { all: count(lost.len()), suspect: count(suspect.len()), updated: count(updated) }
+        Self {
+            all: count(lost.len()),
+            repelled: count(before - lost.len()),
+            suspect: count(suspect.len()),
+            updated: count(updated),
+        }
     }
+}
+
+/// The number of pods of a DaemonSet whose Node does not exist any more.
+fn without_node(pods: &Pods, known: &BTreeSet<String>, set: &DaemonSet) -> i32 {
+    let (name, namespace) = (set.name_any(), set.metadata.namespace.as_deref());
+    let own = pods.values().filter(|pod| pod.belongs_to(namespace, "DaemonSet", &name));
+    let nodes: BTreeSet<&str> = own.filter_map(|pod| pod.node.as_deref()).collect();
+    // Without the permission to read nodes, VDO knows none.
+    let gone = nodes.into_iter().filter(|node| !known.is_empty() && !known.contains(*node)).count();
+    i32::try_from(gone).unwrap_or(i32::MAX)
 }
 
 fn from_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<DriverWorkload> {
@@ -125,6 +188,7 @@ fn from_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<DriverWo
         restart: restart_strategy(set),
         wanted: status.desired_number_scheduled,
         unreachable: unreachable.all,
+        orphaned: unreachable.repelled,
         suspect: unreachable.suspect,
         available: status.number_available.unwrap_or(0).min(reached),
         ready: status.number_ready,
@@ -182,6 +246,7 @@ fn described(
         mark: applied::mark(object.meta()),
         wanted: 0,
         unreachable: 0,
+        orphaned: 0,
         suspect: 0,
         available: 0,
         ready: 0,
@@ -340,10 +405,40 @@ mod tests {
         .unwrap()
     }
 
+    fn down_since(since: Option<Timestamp>) -> DownNode {
+        DownNode { since, taints: Box::default() }
+    }
+
+    /// Kubernetes does not count the pod of a dead node that repels it: neither as desired, nor as updated.
+    #[test]
+    fn a_pod_that_its_dead_node_repels_replaces_no_pod_of_a_node_that_is_up() {
+        let pods = [pod("a", "new", 5, true), pod("b", "old", 1, true), pod("c", "old", 1, false)];
+        let unreachable = ("node.kubernetes.io/unreachable".to_owned(), "NoSchedule".to_owned());
+        let evicts = ("node.kubernetes.io/unreachable".to_owned(), "NoExecute".to_owned());
+        let taints: Box<[_]> = [unreachable, evicts].into();
+        let down = BTreeMap::from([("c".to_owned(), DownNode { taints, ..down_since(None) })]);
+        let mut set = node_driver(1, 2);
+        let desired = |set: &mut DaemonSet, desired| {
+            set.status.as_mut().unwrap().desired_number_scheduled = desired;
+        };
+        desired(&mut set, 2);
+        let seen = from_daemon_set(&all(&pods), &down, &set).unwrap();
+        assert!(!seen.rolled_out && !seen.is_healthy(), "b still has the old pod");
+        assert_eq!((seen.unreachable, seen.orphaned), (0, 1), "the limit must rise by one");
+
+        let template = set.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+        let all_taints = json!([{"operator": "Exists", "effect": "NoSchedule"}]);
+        template.tolerations = serde_json::from_value(all_taints).unwrap();
+        desired(&mut set, 3);
+        let seen = from_daemon_set(&all(&pods), &down, &set).unwrap();
+        assert_eq!((seen.unreachable, seen.orphaned), (1, 0));
+        assert!(!seen.rolled_out, "b still has the old pod");
+    }
+
     #[test]
     fn pods_on_nodes_that_are_down_are_not_waited_for_and_all_others_are() {
         let at = |minute: u8| format!("2026-11-14T12:{minute:02}:30Z").parse().ok();
-        let down = BTreeMap::from([("c".to_owned(), at(3))]);
+        let down = BTreeMap::from([("c".to_owned(), down_since(at(3)))]);
         let healthy = |pods: &[CachedPod], updated, available| {
             from_daemon_set(&all(pods), &down, &node_driver(updated, available))
                 .unwrap()
@@ -361,8 +456,11 @@ mod tests {
         assert!(!healthy(&one_broken, 2, 1), "b is up, and its pod is not");
         let workload = from_daemon_set(&all(&all_new), &Down::new(), &node_driver(3, 2)).unwrap();
         assert!(!workload.is_healthy(), "no node is down, and one pod does not run");
+        let known = ["a", "b"].map(str::to_owned).into();
+        assert_eq!(without_node(&all(&all_new), &known, &node_driver(3, 2)), 1, "c was deleted");
+        assert_eq!(without_node(&all(&all_new), &BTreeSet::new(), &node_driver(3, 2)), 0);
         let suspects = |minute| {
-            let down = BTreeMap::from([("c".to_owned(), at(minute))]);
+            let down = BTreeMap::from([("c".to_owned(), down_since(at(minute)))]);
             from_daemon_set(&all(&all_new), &down, &node_driver(3, 2)).unwrap().suspect
         };
         assert_eq!(suspects(6), 0, "it was down before the new pod came");

@@ -377,7 +377,7 @@ fn restart(
     let next = Next::Restart {
         workload: id.clone(),
         changed: changed.to_owned(),
-        unreachable: workload.unreachable,
+        unreachable: workload.unreachable + workload.orphaned,
         otherwise: otherwise(plan),
     };
     Some(Due { next, step, secret: present.id.clone(), vcenters: Vec::new() })
@@ -410,9 +410,10 @@ fn restarts_on_delete(
         workload.restart == RestartStrategy::OnDelete && workload.updated < workload.ready
     })?;
     let labels = workload.selector.iter().map(|(key, value)| format!("{key}={value}"));
+    // Without --wait=false, kubectl waits for the pods of nodes that are down.
     let why = format!(
         "{id} has the update strategy OnDelete, so its pods keep the old password until you run: kubectl \
-         delete pods --namespace {} --selector {}",
+         delete pods --wait=false --namespace {} --selector {}",
         id.namespace,
         labels.collect::<Vec<_>>().join(","),
     );

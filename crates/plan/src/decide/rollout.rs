@@ -55,7 +55,7 @@ pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Obj
         let workload = facts.workloads.get(&ObjectId::from_object(object));
         let Some(workload) = workload else { continue };
         // The rollout must stop at nodes that go down when it reaches them.
-        let dead = workload.unreachable - suspects(workload, record);
+        let dead = workload.unreachable + workload.orphaned - suspects(workload, record);
         // VDO rolls out a healthy release once more when its settings change.
         let passed = match record.healthy {
             true if workload.rolled_out => 0,

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
     runtime::{reflector, reflector::Store, watcher},
 };
 use serde_json::json;
@@ -38,6 +38,8 @@ pub enum Fate {
     Evicted,
     /// Nothing happens to it.
     Pending,
+    /// The kubelet of its node is down: it stays as it is, and if somebody deletes it, it stays Terminating.
+    Unattended,
 }
 
 impl Fate {
@@ -48,6 +50,7 @@ impl Fate {
             Self::Crashes | Self::CrashesSaying(_) => "crash",
             Self::Evicted => "evicted",
             Self::Pending => "pending",
+            Self::Unattended => "unattended",
         }
     }
 
@@ -139,6 +142,21 @@ async fn on_event(client: &Client, fates: &Fates, event: watcher::Event<Pod>) {
         watcher::Event::Delete(pod) => register_driver(client, &pod, false).await,
         watcher::Event::Init | watcher::Event::InitDone => {}
     }
+}
+
+/// Leaves the pods of a node as they are. Returns after KWOK cannot change them any more, and after they have the
+/// condition that the controller-manager writes when a node is down.
+pub(super) async fn stop(client: &Client, fates: &Fates, node: &str) -> Result<(), kube::Error> {
+    fates.decide_on(node, Some(Fate::Unattended));
+    let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let condition = json!({"type": "Ready", "status": "False", "reason": "NodeNotReady"});
+    let lost = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+    for pod in Api::<Pod>::all(client.clone()).list(&on_node).await? {
+        write_fate(client, fates, &pod).await;
+        let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+        pods.patch_status(&pod.name_any(), &PatchParams::default(), &lost).await?;
+    }
+    Ok(())
 }
 
 async fn settle(client: &Client, fates: &Fates, store: &Store<Pod>) {

@@ -123,7 +123,7 @@ fn raise(limit: &Value, wanted: i64, unreachable: i64) -> Value {
 struct PodsOfSet {
     /// Pods on nodes that are up, from before the change.
     old: usize,
-    /// Pods on nodes that are down.
+    /// Pods on nodes that are down, and those whose Node was deleted.
     unreachable: i64,
 }
 
@@ -145,8 +145,10 @@ impl PodsOfSet {
         if selector.is_empty() || id.kind != "DaemonSet" {
             return Ok(Self::default());
         }
-        let down = facts.cluster.nodes().filter(|node| !node.ready);
-        let down: BTreeSet<&str> = down.map(|node| node.name.as_str()).collect();
+        let up = facts.cluster.nodes().filter(|node| node.ready);
+        let up: BTreeSet<&str> = up.map(|node| node.name.as_str()).collect();
+        let unknown = facts.cluster.nodes.is_empty();
+        let is_up = |node: &str| unknown || up.contains(node);
         let pods = Api::<Pod>::namespaced(client.clone(), &id.namespace);
         let pods = pods.list(&ListParams::default().labels(&selector)).await?;
         let own = |pod: &&Pod| {
@@ -154,20 +156,20 @@ impl PodsOfSet {
                 .iter()
                 .any(|owner| Some(&owner.uid) == live.metadata.uid.as_ref())
         };
-        Ok(Self::count(pods.iter().filter(own), &down, changed))
+        Ok(Self::count(pods.iter().filter(own), is_up, changed))
     }
 
     /// The new pods have the annotation from the pod template.
     fn count<'p>(
         pods: impl Iterator<Item = &'p Pod>,
-        down: &BTreeSet<&str>,
+        is_up: impl Fn(&str) -> bool,
         changed: &str,
     ) -> Self {
         let mut counted = Self::default();
         for pod in pods {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
             let annotation = pod.annotations().get(names::CREDENTIALS_CHANGED);
-            if node.is_some_and(|node| down.contains(node)) {
+            if node.is_some_and(|node| !is_up(node)) {
                 counted.unreachable += 1;
             } else if annotation.is_none_or(|known| known != changed) {
                 counted.old += 1;
@@ -263,8 +265,7 @@ mod tests {
             .unwrap()
         };
         let pods = [pod("a", NOW), pod("b", "before"), pod("c", "before"), pod("d", NOW)];
-        let down = BTreeSet::from(["c", "d"]);
-        let counted = PodsOfSet::count(pods.iter(), &down, NOW);
+        let counted = PodsOfSet::count(pods.iter(), |node| ["a", "b"].contains(&node), NOW);
         assert_eq!((counted.old, counted.unreachable), (1, 2));
     }
 }
