@@ -154,6 +154,11 @@ pub(crate) fn span(seconds: i64) -> String {
     format!("{number} {unit}{}", if number == 1 { "" } else { "s" })
 }
 
+/// Formats a moment. Texts of findings contain moments instead of ages: time alone must not change a status.
+pub(crate) fn moment(moment: jiff::Timestamp) -> String {
+    format!("{moment:.0}")
+}
+
 /// Lists the first five names and counts the rest.
 pub(crate) fn first_names<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let mut names: Vec<&str> = names.into_iter().collect();

@@ -377,7 +377,8 @@ impl Engine {
         let config = observed.facts.as_ref().map(|facts| facts.config.name_any());
         // While a VDOConfig cannot be parsed, VDO asks nobody to confirm another one.
         if observed.unreadable.is_none() {
-            let reported = report::rivals(client, &observed.rivals, config.as_deref()).await;
+            let reported =
+                report::rivals(client, &observed.rivals, config.as_deref(), statuses).await;
             reported.context(ReportSnafu)?;
         }
         let reported =

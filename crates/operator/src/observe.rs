@@ -320,6 +320,7 @@ pub(crate) fn choose(
     let rivals = configs.iter().map(|rival| Rival {
         namespace: rival.namespace().unwrap_or_default(),
         name: rival.name_any(),
+        uid: rival.uid().unwrap_or_default(),
         generation: rival.meta().generation,
         status: status(rival),
     });

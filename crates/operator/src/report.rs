@@ -42,6 +42,8 @@ pub struct Statuses {
     config: Written<api::VDOConfigStatus>,
     /// The status of the VDOConfig in the cache.
     observed: api::VDOConfigStatus,
+    /// VDOConfigs that VDO does not follow.
+    rivals: Written<api::VDOConfigStatus>,
     vcenters: Written<api::VsphereCloudConfigStatus>,
     catalog: Written<api::CompatibilityConfigStatus>,
 }

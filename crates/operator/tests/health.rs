@@ -112,6 +112,20 @@ impl Fixture {
         self.is_healthy("after the repair and a power cycle").await;
     }
 
+    /// VDO writes a status only if something changed.
+    async fn nothing_is_written_without_a_reason(&self, state: &str) {
+        let writes = self.testbed.status_writes_in_a_lasting_state(&self.operator).await;
+        assert_eq!(writes, Vec::<String>::new(), "{state}");
+    }
+
+    /// vCenter becomes unreachable, next to findings that last.
+    async fn lose_vcenter(&self) {
+        self.proxy.cut();
+        self.testbed.finding("VDO-1901", 60).await;
+        self.nothing_is_written_without_a_reason("vCenter is unreachable").await;
+        self.proxy.heal();
+    }
+
     /// Injects and fixes a fault. Returns how long VDO took to report and to clear it.
     async fn measure(&mut self, case: &Breakage) -> (Duration, Duration) {
         let reported = |status: &VDOConfigStatus| {
@@ -146,6 +160,7 @@ impl Fixture {
 async fn every_fault_is_reported_while_it_lasts_and_a_healthy_cluster_has_none() {
     let mut fixture = Fixture::start().await;
     fixture.is_healthy("at first").await;
+    fixture.nothing_is_written_without_a_reason("a healthy cluster").await;
     let mut seconds = String::new();
     for case in Breakage::ALL {
         let (appeared, cleared) = fixture.measure(case).await;
@@ -159,10 +174,12 @@ async fn every_fault_is_reported_while_it_lasts_and_a_healthy_cluster_has_none()
         writeln!(seconds, "{line}").unwrap();
     }
     fixture.accept_a_finding().await;
+    fixture.nothing_is_written_without_a_reason("a finding that lasts").await;
     fixture.let_vdo_repair().await;
     fixture.doctor_uses_the_configured_settings().await;
     fixture.doctor_checks_the_configuration().await;
     fixture.doctor_uses_the_configured_catalog().await;
+    fixture.lose_vcenter().await;
     assert_eq!(
         fixture.testbed.denied_requests(),
         Vec::<String>::new(),

@@ -233,6 +233,7 @@ pub struct UnusableSecret {
 pub struct Rival {
     pub namespace: String,
     pub name: String,
+    pub uid: String,
     pub generation: Option<i64>,
     /// The current status; none if VDO cannot read it.
     pub status: Option<api::VDOConfigStatus>,

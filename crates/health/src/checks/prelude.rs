@@ -9,7 +9,9 @@ pub(crate) use api::{
 pub(crate) use crate::{
     check::{Anchor, Check, CheckScope, Hit, Part, Sink},
     facts::{Facts, Known, Node, Vcenter, Version, Volume},
-    view::{FactsView, FoundVm, NodeVm, datastore_subject, first_names, span, vcenter_subject},
+    view::{
+        FactsView, FoundVm, NodeVm, datastore_subject, first_names, moment, span, vcenter_subject,
+    },
 };
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use api::{
     Finding,
     finding::{CATALOGUE, Definition},
 };
+use health::facts::Facts;
 
 use crate::{
     faults::{FAULTS, with},
@@ -57,6 +58,33 @@ fn no_text_has_a_hole() {
             }
         }
         assert!(!finding.objects.is_empty() && finding.count > 0, "{code} is about nothing");
+    }
+}
+
+/// Something changes all the time in a large cluster. With ages in the texts, VDO would write its status in every round.
+#[test]
+fn time_alone_changes_no_text() {
+    let texts = |facts: Facts| {
+        let text = |f: Finding| ((f.code, f.objects), (f.title, f.seen, f.why, f.remedy));
+        found(facts).into_values().flatten().map(text).collect::<Vec<_>>()
+    };
+    let faults = FAULTS.iter().map(|(_, fault)| with(*fault));
+    let rows = rows().iter().map(|row| {
+        let mut facts = healthy();
+        (row.inject)(&mut facts);
+        facts
+    });
+    for facts in faults.chain(rows) {
+        let now = texts(facts.clone());
+        for seconds in [1, 61, 3 * 3600] {
+            let mut later = facts.clone();
+            later.now += jiff::SignedDuration::from_secs(seconds);
+            for (finding, text) in texts(later) {
+                for (_, before) in now.iter().filter(|(same, _)| *same == finding) {
+                    assert_eq!(text, *before, "{}", finding.0);
+                }
+            }
+        }
     }
 }
 

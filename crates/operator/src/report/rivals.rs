@@ -24,20 +24,26 @@ pub async fn report(
     client: &Client,
     rivals: &[Rival],
     followed: Option<&str>,
+    statuses: &mut super::Statuses,
 ) -> Result<(), kube::Error> {
     let now = Timestamp::now();
+    let written = &mut statuses.rivals;
+    written.retain(|object| rivals.iter().any(|rival| rival.uid == object));
     for rival in rivals {
-        let Some(before) = &rival.status else { continue };
-        let after = status(rival, before, followed, now);
-        if is_same(before, &after) {
+        let Some(observed) = &rival.status else { continue };
+        let before = written.complete(&rival.uid, observed);
+        let after = status(rival, &before, followed, now);
+        if is_same(&before, &after) {
             continue;
         }
         let configs = Api::<api::VDOConfig>::namespaced(client.clone(), &rival.namespace);
         let body =
             json!({"apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "status": after});
         let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
-        let written = configs.patch_status(&rival.name, &parameters, &Patch::Apply(body)).await;
-        super::unless_refused(written, &rival.namespace, &rival.name)?;
+        let stored = configs.patch_status(&rival.name, &parameters, &Patch::Apply(body)).await;
+        if let Some(stored) = super::unless_refused(stored, &rival.namespace, &rival.name)? {
+            written.note(&rival.uid, observed, stored.status.unwrap_or_default(), after);
+        }
     }
     Ok(())
 }
@@ -85,4 +91,35 @@ fn status(
         condition::set(conditions, kind, Answer::False, reason, message, generation, &now);
     }
     after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fake_api::answering, report::Statuses};
+
+    #[tokio::test]
+    async fn a_status_is_written_once_even_if_an_older_crd_drops_its_fields() {
+        let stored = json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
+            "metadata": {"name": "other", "namespace": "vdo"},
+            "spec": {"storageProvider": {"vsphereCloudConfig": "vc"}},
+        });
+        let (client, api_server) = answering(200, &stored).await;
+        let rival = Rival {
+            namespace: "vdo".into(),
+            name: "other".into(),
+            uid: "1".into(),
+            generation: Some(1),
+            status: Some(api::VDOConfigStatus::default()),
+        };
+        let (rivals, mut statuses) = ([rival], Statuses::default());
+        report(&client, &rivals, Some("first"), &mut statuses).await.unwrap();
+        // From now on, every request fails.
+        drop(api_server);
+        report(&client, &rivals, Some("first"), &mut statuses).await.unwrap();
+        report(&client, &rivals, Some("second"), &mut statuses).await.unwrap_err();
+        let created_again = rivals.map(|rival| Rival { uid: "2".into(), ..rival });
+        report(&client, &created_again, Some("first"), &mut statuses).await.unwrap_err();
+    }
 }

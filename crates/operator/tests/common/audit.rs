@@ -1,9 +1,12 @@
 //! The operator's requests to the API server, from the audit log.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::Process;
 
 use super::{NAMESPACE, Testbed};
@@ -118,6 +121,53 @@ impl Testbed {
             last.insert(object, (body, times));
         }
         repeated
+    }
+
+    /// Statuses that the operator wrote since this time, although the object had the same status before, apart from
+    /// numbers and times. The time of one audit of vCenter is news.
+    fn needless_status_writes(&self, since: Timestamp) -> Vec<String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut writes: Vec<Value> = self.requests_of("vdo").collect();
+        writes.retain(|event| {
+            let written = event["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300);
+            written && event["objectRef"]["subresource"] == "status"
+        });
+        writes.sort_by_key(|event| text(&event["requestReceivedTimestamp"]));
+        let mut statuses: BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> = BTreeMap::new();
+        let mut needless = Vec::new();
+        for event in writes {
+            let received = text(&event["requestReceivedTimestamp"]);
+            let status = &event["requestObject"]["status"];
+            let audits = [&status["health"]["audited"], &status["privileges"]["checkedAt"]];
+            let (status, audit) = (status.to_string(), format!("{audits:?}"));
+            let masked = status.split(|c: char| c.is_ascii_digit()).filter(|part| !part.is_empty());
+            let masked = masked.collect::<Vec<_>>().join("#");
+            let (before, audits) = statuses.entry(text(&event["requestURI"])).or_default();
+            if received.parse::<Timestamp>().is_ok_and(|received| received < since) {
+                before.clear();
+                audits.clear();
+            }
+            audits.insert(audit.clone());
+            if !before.insert(masked + &audit) || audits.len() > 2 {
+                needless.push(format!("{} at {received}: {status}", event["requestURI"]));
+            }
+        }
+        needless
+    }
+
+    /// The operator's status writes without a reason while a cluster is in a lasting state for ten seconds. Meanwhile
+    /// somebody writes annotations, so that the operator does not stop to compare.
+    pub async fn status_writes_in_a_lasting_state(&self, operator: &Process) -> Vec<String> {
+        self.two_more_rounds(operator).await;
+        let (since, rounds) = (Timestamp::now(), self.rounds(operator).await);
+        for number in 0..20 {
+            let note = json!({"example.com/busy": number.to_string()});
+            self.change(json!({"metadata": {"annotations": note}})).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        let rounds = self.rounds(operator).await - rounds;
+        assert!(rounds > 3, "the operator had no reason to write: {rounds} rounds");
+        self.needless_status_writes(since)
     }
 
     /// The operator's deletions of objects that it must never delete.

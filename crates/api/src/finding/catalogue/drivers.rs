@@ -145,7 +145,7 @@ catalogue! {
     LEASE_STALE = "VDO-1616" {
         title: "No controller holds a driver's lease",
         severity: Error,
-        seen: "{lease}: last renewed {age} ago by {holder}",
+        seen: "{lease}: last renewed at {renewed} by {holder}",
         why: "Only the holder of the lease works, so this part of the driver is stopped.",
         remedy: [
             "kubectl get pods --namespace {drivernamespace} --output wide   shows whether a controller runs; {holder} names the last holder's pod or its node",

@@ -165,7 +165,7 @@ catalogue! {
     NODE_UNINITIALIZED = "VDO-1216" {
         title: "The cloud provider has not initialised a node",
         severity: Error,
-        seen: "{node}: it joined {age} ago and still has the taint node.cloudprovider.kubernetes.io/uninitialized; {state}",
+        seen: "{node}: it joined at {joined} and still has the taint node.cloudprovider.kubernetes.io/uninitialized; {state}",
         why: "Kubernetes schedules no pods to the node until the cloud provider removes that taint.",
         remedy: [
             "kubectl get --namespace {namespace} {workload}   must show a ready cloud provider",
@@ -255,7 +255,7 @@ catalogue! {
     NODE_HOLDS_VOLUMES = "VDO-1225" {
         title: "A node that is down keeps its volumes",
         severity: Error,
-        seen: "{node}: not ready for {age}, but still has {count} attached: {volumes}{waits}",
+        seen: "{node}: not ready since {since}, but still has {count} attached: {volumes}{waits}",
         why: "Kubernetes does not detach volumes from an unreachable node: replacement pods on other nodes wait with a Multi-Attach error. The severity is Error as soon as one pod waits.",
         remedy: [
             "Make sure that {node} is powered off: {power}",

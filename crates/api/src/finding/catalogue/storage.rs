@@ -177,7 +177,7 @@ catalogue! {
     DETACH_STUCK = "VDO-1519" {
         title: "A volume cannot be detached because vCenter does not know it",
         severity: Error,
-        seen: "{attachment} on {node}, for {age}: {message}",
+        seen: "{attachment} on {node}, since {since}: {message}",
         why: "The driver asks CNS about a volume that is not registered and fails every time. The replacement pod waits.",
         remedy: [
             "govc device.ls -vm {vm} | grep {handle}   must show nothing, which proves that the disk is not attached",
@@ -187,7 +187,7 @@ catalogue! {
     ATTACH_FAILS = "VDO-1520" {
         title: "A volume cannot be attached or detached",
         severity: Error,
-        seen: "{attachment} on {node}, for {age}: {message}{meaning}",
+        seen: "{attachment} on {node}, since {since}: {message}{meaning}",
         why: "The pod, or its replacement on another node, waits in ContainerCreating.",
         remedy: [
             "kubectl describe volumeattachment {attachment}",
@@ -256,7 +256,7 @@ catalogue! {
     CLAIM_PENDING = "VDO-1527" {
         title: "A claim waits for its volume",
         severity: Warning,
-        seen: "{claim}, for {age}: {message}{meaning}",
+        seen: "{claim}, since {since}: {message}{meaning}",
         why: "Its pod stays Pending.",
         remedy: ["kubectl describe pvc --namespace {namespace} {name}"],
     }

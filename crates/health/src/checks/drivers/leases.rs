@@ -49,7 +49,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
                 .with("drivernamespace", &driver.namespace)
                 .with("workload", workload)
                 .with("holder", &lease.holder)
-                .with("age", span(age))
+                .with("renewed", moment(lease.renewed))
                 .driver(&lease.driver),
             );
         }

@@ -35,10 +35,14 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
                 (false, _) => {
                     Some(("the API server does not trust it".to_owned(), Severity::Error))
                 }
-                (_, ..=0) => Some((format!("it expired {} ago", span(left)), Severity::Error)),
-                (_, ..WARNING) => {
-                    Some((format!("it expires in {}", span(left)), Severity::Warning))
-                }
+                (_, ..=0) => Some((
+                    format!("it expired on {}", moment(certificate.expires)),
+                    Severity::Error,
+                )),
+                (_, ..WARNING) => Some((
+                    format!("it expires on {}", moment(certificate.expires)),
+                    Severity::Warning,
+                )),
                 _ => None,
             };
             if let Some((when, severity)) = when {

@@ -26,8 +26,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
             continue;
         }
         sink.recheck(view, node.ready_since, view.grace_period(GRACE_PERIOD));
-        let down_for = view.seconds_since(node.ready_since);
-        if down_for < view.grace_period(GRACE_PERIOD) {
+        if view.seconds_since(node.ready_since) < view.grace_period(GRACE_PERIOD) {
             continue;
         }
         let handles = view.index.volumes_on_node(&node.name);
@@ -54,7 +53,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
         };
         let count = handles.len();
         let mut hit = Hit::for_node(codes::NODE_HOLDS_VOLUMES, node)
-            .with("age", span(down_for))
+            .with("since", moment(node.ready_since))
             .with("count", format!("{count} volume{}", if count == 1 { "" } else { "s" }))
             .with("volumes", first_names(names))
             .with("waits", waits)

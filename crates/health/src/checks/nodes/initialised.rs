@@ -34,7 +34,8 @@ fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
             (_, false) => "the cloud provider is not running",
             _ => "the cloud provider is running",
         };
-        let hit = Hit::for_node(codes::NODE_UNINITIALIZED, node).with("age", span(age));
+        let hit =
+            Hit::for_node(codes::NODE_UNINITIALIZED, node).with("joined", moment(node.created));
         let namespace = driver.map_or("kube-system", |driver| driver.namespace.as_str());
         let workload = driver.and_then(|driver| driver.workloads.first()).map_or_else(
             || "daemonset/vsphere-cloud-controller-manager".to_owned(),

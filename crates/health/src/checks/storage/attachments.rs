@@ -28,7 +28,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
         if age < view.grace_period(GRACE_PERIOD) || attachment.message.is_empty() {
             continue;
         }
-        stuck(view, attachment, age, sink);
+        stuck(view, attachment, sink);
         let volume = storage.volumes.get().and_then(|volumes| volumes.get(&attachment.volume));
         if let Some(volume) = volume.filter(|_| !attachment.detaching) {
             disk_lost(view, attachment, volume, sink);
@@ -37,7 +37,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
     }
 }
 
-fn stuck(view: &FactsView<'_>, attachment: &Attachment, age: i64, sink: &mut Sink) {
+fn stuck(view: &FactsView<'_>, attachment: &Attachment, sink: &mut Sink) {
     let definition = if attachment.detaching && is_forgotten(view, attachment) {
         codes::DETACH_STUCK
     } else {
@@ -52,7 +52,7 @@ fn stuck(view: &FactsView<'_>, attachment: &Attachment, age: i64, sink: &mut Sin
         .with("node", &attachment.node)
         .with("vm", vm)
         .with("handle", &attachment.volume)
-        .with("age", span(age))
+        .with("since", moment(attachment.since))
         .with("message", &attachment.message)
         .with("meaning", meaning.map_or(String::new(), |m| format!("; {}", m.meaning)))
         .shared("patch", r#"{"metadata":{"finalizers":null}}"#)

@@ -30,7 +30,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
                 .with("claim", &claim.name)
                 .with("namespace", namespace)
                 .with("name", name)
-                .with("age", span(age))
+                .with("since", moment(claim.since))
                 .with("message", &claim.message)
                 .with("meaning", explained.map_or(String::new(), |m| format!("; {}", m.meaning)))
                 .because(explained.into_iter().flat_map(|m| m.findings).map(|d| d.code)),

@@ -52,11 +52,10 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
         for seconds in [-WARNING, 0] {
             end.inspect(|end| sink.recheck(view, *end, seconds));
         }
-        if let Some(left) = end.map(|end| -view.seconds_since(end)).filter(|left| *left < WARNING) {
-            let when = match left {
-                ..=0 => format!("expired {} ago", span(left)),
-                _ => format!("expires in {}", span(left)),
-            };
+        let left = |end| -view.seconds_since(end);
+        if let Some(end) = end.filter(|end| left(*end) < WARNING) {
+            let verb = if left(end) <= 0 { "expired" } else { "expires" };
+            let when = format!("{verb} on {}", moment(end));
             sink.raise(hit(codes::PASSWORD_EXPIRING).with("when", when));
         }
     }

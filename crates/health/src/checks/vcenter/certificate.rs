@@ -27,8 +27,8 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
         let left = -view.seconds_since(tls.expires);
         if left < WARNING {
             let (when, severity) = match left {
-                ..=0 => (format!("expired {} ago", span(left)), Severity::Error),
-                _ => (format!("expires in {}", span(left)), Severity::Warning),
+                ..=0 => (format!("expired on {}", moment(tls.expires)), Severity::Error),
+                _ => (format!("expires on {}", moment(tls.expires)), Severity::Warning),
             };
             let hit = super::hit(codes::CERTIFICATE_EXPIRING, vcenter).severity(severity);
             sink.raise(hit.with("when", when));

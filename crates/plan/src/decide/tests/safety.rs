@@ -243,6 +243,7 @@ fn a_second_config_is_named_and_changes_nothing() {
     world.facts.rivals = vec![crate::facts::Rival {
         namespace: world.facts.operator_namespace.clone(),
         name: "other".into(),
+        uid: "2".into(),
         generation: Some(1),
         status: None,
     }];
