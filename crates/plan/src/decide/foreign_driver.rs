@@ -6,7 +6,9 @@ use api::{
 };
 use catalog::Driver;
 
-use super::{Notes, adoption, desired::DesiredDriver, first_rollout, steps::waiting, vcenters};
+use super::{
+    Notes, adoption, desired::DesiredDriver, first_rollout, release, steps::waiting, vcenters,
+};
 use crate::{
     facts::{DriverWorkload, Facts},
     object_id::ObjectId,
@@ -62,7 +64,7 @@ pub(super) fn adopt(
         Err(why) => {
             if adoption::release(facts, desired, theirs).is_err() {
                 notes.findings.retain(|finding| finding.code != codes::FOREIGN_DRIVER.code);
-                notes.findings.push(not_adoptable(desired.driver, theirs, &why));
+                notes.findings.push(not_adoptable(facts, desired, theirs, &why));
             }
             plan.steps.push(waiting(title, Some(format!("not possible: {why}"))));
         }
@@ -93,16 +95,28 @@ fn preview(
 
 /// A driver of a release that the catalog does not have, such as the cloud provider of the Go VDO. A command
 /// that adopts it would fail, so the fix is to replace it.
-fn not_adoptable(driver: Driver, theirs: &[(&ObjectId, &DriverWorkload)], why: &str) -> Finding {
+fn not_adoptable(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    theirs: &[(&ObjectId, &DriverWorkload)],
+    why: &str,
+) -> Finding {
     let ObjectId { kind, namespace, name, .. } = theirs[0].0;
-    let step = match driver {
+    let driver = desired.driver;
+    let replacement = release::first_install(facts, desired);
+    let step = match (driver, replacement) {
+        // Without a cloud provider, no new node would become usable.
+        (Driver::Cpi, Err(none)) => format!(
+            "Do not delete {name} yet, because VDO has no release to install in its place. {none} \
+             Upgrade Kubernetes, or set spec.cloudProvider.implementation: Rust"
+        ),
         // Its state is in the nodes, which keep their addresses and labels.
-        Driver::Cpi => format!(
+        (Driver::Cpi, Ok(_)) => format!(
             "kubectl delete {} --namespace {namespace} {name}   VDO then installs its own cloud provider; \
              nodes keep their addresses and labels meanwhile",
             kind.to_lowercase()
         ),
-        Driver::Csi => format!(
+        (Driver::Csi, _) => format!(
             "Only if no volume is attached: uninstall {name} from namespace {namespace} the way it was \
              installed, and keep the Secret with its cluster-id; VDO then installs its own driver"
         ),

@@ -195,6 +195,20 @@ pub(super) fn verified_version(vcenter: &VcenterConnection) -> Option<VsphereVer
     VsphereVersion::from_about(version, api_version, build).ok()
 }
 
+/// The release that VDO would install if the driver were not there, or the reason why there is none.
+pub(super) fn first_install(facts: &Facts, desired: &DesiredDriver<'_>) -> Result<Version, String> {
+    let decision = decision(facts, desired, &Record::default());
+    if let Some(version) = decision.action.version() {
+        return Ok(version.clone());
+    }
+    let gone = |(_, reason): &&(Version, Reason)| matches!(reason, Reason::ImagesGone { .. });
+    let mut others = decision.others.iter();
+    let nearest = others.clone().find(gone).or_else(|| others.next());
+    let reasons = decision.standstill.iter().map(ToString::to_string);
+    let reasons = reasons.chain(nearest.map(|(version, reason)| format!("{version}: {reason}")));
+    Err(reasons.collect::<Vec<_>>().join(" "))
+}
+
 fn decision(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Decision {
     let seen = environment(facts, desired, verified_version);
     // The versions of two implementations cannot be compared: neither is older or newer than the other.

@@ -508,11 +508,12 @@ fn pods_are_selected_by_the_labels_they_had_wherever_they_are_selected() {
 /// The state that the Go VDO leaves: both drivers installed by it, its Secret, and a vCenter address as the
 /// cluster id.
 fn go_vdo() -> World {
-    go_vdo_with("vmware-system-csi", "3.0.4-rc.1")
+    // Its own matrices never installed this cloud provider, but a matrix of a user can.
+    go_vdo_with("vmware-system-csi", "3.0.4-rc.1", "1.34.0")
 }
 
-/// The same with this storage driver.
-fn go_vdo_with(csi_namespace: &str, csi: &str) -> World {
+/// The same with these drivers.
+fn go_vdo_with(csi_namespace: &str, csi: &str, cpi: &str) -> World {
     let mut world = World::new();
     let parts = [
         ("DaemonSet", "kube-system", "vsphere-cloud-controller-manager", Driver::Cpi),
@@ -524,8 +525,8 @@ fn go_vdo_with(csi_namespace: &str, csi: &str) -> World {
     }
     for (id, workload) in &mut world.facts.workloads {
         let cloud = workload.driver == Driver::Cpi;
-        workload.version = Some(if cloud { "1.34.0" } else { csi }.into());
-        let key = if cloud { "name" } else { "app" };
+        workload.version = Some(if cloud { cpi } else { csi }.into());
+        let key = if cloud { "k8s-app" } else { "app" };
         workload.selector = BTreeMap::from([(key.to_owned(), id.name.clone())]);
         workload.origin.field_managers = BTreeSet::from([names::PREDECESSOR_MANAGER.to_owned()]);
     }
@@ -552,39 +553,127 @@ fn drivers_of_the_go_vdo_are_adopted_with_their_cluster_id_and_upgraded_on_appro
     assert_eq!(world.codes(), ["VDO-1907"], "and its danger is reported");
 }
 
-/// The storage drivers of all matrices of the Go VDO: 0.2.1, 0.3.1, 0.6.0, 0.7.0 and 1.0.0. Before 2.3, the driver
-/// was in `kube-system`.
+/// A storage driver of a matrix of the Go VDO: the version of its image, its namespace, and the newest Kubernetes
+/// version that the matrix allows. Before 2.3, the driver was in `kube-system`.
+type MatrixEntry = (&'static str, &'static str, &'static str);
+
+const MATRICES_UNTIL_0_6: &[MatrixEntry] = &[
+    ("2.2.0", "kube-system", "1.20"),
+    ("2.2.1", "kube-system", "1.20"),
+    ("2.2.2", "kube-system", "1.20"),
+    ("2.3.0", "vmware-system-csi", "1.21"),
+    ("2.4.0", "vmware-system-csi", "1.22"),
+    ("2.5.1", "vmware-system-csi", "1.23"),
+];
+
+/// All matrices of the Go VDO. Each entry of the cloud provider installs image 1.2.1, and the storage driver that the
+/// newest two call 3.0.0 has image 3.0.4-rc.1.
+const MATRICES: [(&str, &[MatrixEntry]); 5] = [
+    ("0.2.1", MATRICES_UNTIL_0_6),
+    ("0.3.1", MATRICES_UNTIL_0_6),
+    ("0.6.0", MATRICES_UNTIL_0_6),
+    (
+        "0.7.0",
+        &[
+            ("2.5.1", "vmware-system-csi", "1.23"),
+            ("2.6.2", "vmware-system-csi", "1.24"),
+            ("2.7.0", "vmware-system-csi", "1.30"),
+            ("3.0.4-rc.1", "vmware-system-csi", "1.27"),
+        ],
+    ),
+    (
+        "1.0.0",
+        &[
+            ("2.5.1", "vmware-system-csi", "1.23"),
+            ("2.6.2", "vmware-system-csi", "1.24"),
+            ("2.7.0", "vmware-system-csi", "1.25"),
+            ("3.0.4-rc.1", "vmware-system-csi", "1.27"),
+        ],
+    ),
+];
+
+/// On Kubernetes of the matrix, if VDO runs on it, and after upgrades of Kubernetes.
 #[test]
-fn every_storage_driver_of_the_go_vdo_is_adopted_and_reaches_ready_after_an_approval() {
-    for (namespace, version) in [
-        ("kube-system", "2.2.0"),
-        ("kube-system", "2.2.1"),
-        ("kube-system", "2.2.2"),
-        ("vmware-system-csi", "2.3.0"),
-        ("vmware-system-csi", "2.4.0"),
-        ("vmware-system-csi", "2.5.1"),
-        ("vmware-system-csi", "2.6.2"),
-        ("vmware-system-csi", "2.7.0"),
-        ("vmware-system-csi", "3.0.4-rc.1"),
-    ] {
-        let mut world = go_vdo_with(namespace, version);
+fn drivers_of_every_matrix_of_the_go_vdo_reach_ready_with_two_commands() {
+    let mut cases = 0;
+    for (matrix, entries) in MATRICES {
+        for (csi, namespace, newest) in entries {
+            let minor = |text: &str| text[2..].parse::<u8>().unwrap();
+            for kubernetes in [*newest, "1.34"].into_iter().filter(|text| minor(text) >= 25) {
+                let what = format!("matrix {matrix}, storage {csi}, Kubernetes {kubernetes}");
+                let mut world = go_vdo_with(namespace, csi, "1.2.1");
+                world.facts.cluster.version_text = format!("v{kubernetes}.0");
+                world.facts.cluster.version = world.facts.cluster.version_text.parse().unwrap();
+                reaches_ready_with_two_commands(&mut world, csi, &what, minor(kubernetes));
+                cases += 1;
+            }
+        }
+    }
+    assert_eq!(cases, 30);
+}
+
+fn reaches_ready_with_two_commands(world: &mut World, csi: &str, what: &str, minor: u8) {
+    let before = world.facts.workloads.clone();
+    world.settle();
+    assert_eq!(world.done, ["record CSI"], "{what}: {:#?}", world.plan());
+    assert_eq!(world.facts.workloads, before, "{what}");
+    assert_eq!(world.driver(Driver::Csi).installed.as_deref(), Some(csi), "{what}: as it runs");
+
+    // The cloud provider is replaced only if there is another one to install. The images for Kubernetes up to 1.27
+    // were deleted.
+    let name = "vsphere-cloud-controller-manager";
+    let delete = format!("kubectl delete daemonset --namespace kube-system {name}");
+    let remedy = |world: &World| {
+        let findings = world.plan().findings;
+        let finding = findings.iter().find(|finding| finding.code == "VDO-1922");
+        finding.unwrap_or_else(|| panic!("{what}: {findings:#?}")).remedy[0].clone()
+    };
+    if minor < 28 {
+        let text = remedy(world);
+        assert!(
+            text.contains("Do not delete") && text.contains("spec.images.registry"),
+            "{what}: {text}"
+        );
+        let mut other = world.clone();
+        other.edit_spec(|config| {
+            let cloud = config.spec.cloud_provider.as_mut().unwrap();
+            cloud.implementation = Some(api::vdo_config::Implementation::Rust);
+        });
+        assert!(remedy(&other).starts_with(&delete), "{what}: {}", remedy(&other));
+        // Nor is a release of the storage driver left, so that one stays.
+        *world = other;
+    }
+    assert!(remedy(world).starts_with(&delete), "{what}: {}", remedy(world));
+    world.facts.workloads.retain(|_, workload| workload.driver != Driver::Cpi);
+    world.settle();
+    assert!(world.record(Driver::Cpi).healthy, "{what}: {:#?}", world.plan());
+    let adopted: Vec<_> = before.iter().filter(|(_, w)| w.driver == Driver::Csi).collect();
+    for (id, workload) in adopted {
+        assert_eq!(world.facts.workloads.get(id), Some(workload), "{what}: nobody approved it");
+    }
+
+    if minor >= 28 {
+        approve(world, Driver::Csi);
         world.settle();
-        assert_eq!(world.done, ["record CPI", "record CSI"], "{version}: {:#?}", world.plan());
-        let adopted = world.driver(Driver::Csi);
-        assert_eq!(adopted.installed.as_deref(), Some(version), "as it runs");
-        approve(&mut world, Driver::Csi);
-        world.settle();
-        let record = world.record(Driver::Csi);
-        assert!(record.healthy, "{version}: {:#?}", world.plan());
-        assert_eq!(record.version.as_deref(), Some(NEWEST_CSI), "{version}");
-        assert_eq!(record.cluster_id.as_deref(), Some("vc.example.com"), "{version}");
-        assert_eq!(world.done.iter().filter(|done| done.starts_with("delete")).count(), 0);
+    }
+    let record = world.record(Driver::Csi);
+    assert!(record.healthy, "{what}: {:#?}", world.plan());
+    assert_eq!(record.cluster_id.as_deref(), Some("vc.example.com"), "{what}");
+    if minor == 34 {
+        assert_eq!(record.version.as_deref(), Some(NEWEST_CSI), "{what}");
+    }
+    assert_eq!(world.done.iter().filter(|done| done.starts_with("delete")).count(), 0, "{what}");
+    let status = crate::status(&world.facts, &world.plan());
+    let kinds: &[&str] =
+        if minor >= 28 { &["Ready"] } else { &["CloudProviderReady", "StorageReady"] };
+    for kind in kinds {
+        assert!(api::condition::is_true(&status.conditions, kind), "{what}: {status:#?}");
     }
 }
 
 #[test]
 fn a_storage_driver_that_is_older_than_the_catalog_is_adopted_only_from_the_go_vdo() {
-    let mut world = go_vdo_with("vmware-system-csi", "2.5.1");
+    let mut world = go_vdo_with("vmware-system-csi", "2.5.1", "1.34.0");
     adopt(&mut world, "Automatic");
     for workload in world.facts.workloads.values_mut() {
         workload.origin.field_managers.insert("kubectl-client-side-apply".into());
