@@ -90,6 +90,10 @@ pub struct Stores {
 /// Objects per page of a list. A pod with its managed fields takes a hundred kilobytes before VDO slims it,
 /// and the process never returns all the memory that thousands of them used.
 const PAGE: u32 = 100;
+/// The same for objects that tenants create, which can take more than a megabyte each. Several lists are read at once.
+const TENANT_PAGE: u32 = 25;
+/// The same for workloads, of which VDO also looks at those outside the allowed namespaces.
+const WORKLOAD_PAGE: u32 = 10;
 
 impl Stores {
     /// The caches, and the watches that fill them. The watches notify `changed` of every change.
@@ -118,8 +122,10 @@ impl Stores {
     ) -> (Self, Vec<Filler>) {
         let (site, mut fillers) = Watched::new(client, changed);
         let every = watcher::Config::default().page_size(PAGE);
+        let of_tenants = watcher::Config::default().page_size(TENANT_PAGE);
+        let workloads = watcher::Config::default().page_size(WORKLOAD_PAGE);
         let of_drivers =
-            every.clone().labels(&format!("{}={}", names::PART_OF_LABEL, names::PART_OF));
+            of_tenants.clone().labels(&format!("{}={}", names::PART_OF_LABEL, names::PART_OF));
         let managed =
             every.clone().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY));
         let mut ours = Vec::new();
@@ -157,7 +163,12 @@ impl Stores {
             interruptions: watch.interruptions.clone(),
             csi_nodes: watch.cache(Api::all(api(client)), &every, nodes::csi_entry, PartialEq::ne),
             volumes: watch.cache(Api::all(api(client)), &every, volumes::volume, PartialEq::ne),
-            claims: watch.cache(Api::all(api(client)), &every, volumes::claimed, PartialEq::ne),
+            claims: watch.cache(
+                Api::all(api(client)),
+                &of_tenants,
+                volumes::claimed,
+                PartialEq::ne,
+            ),
             classes: watch.cache(Api::all(api(client)), &every, volumes::class, PartialEq::ne),
             claim_warnings: watch.cache(
                 Api::all(api(client)),
@@ -179,8 +190,8 @@ impl Stores {
                 |node| Some(CachedNode::new(node)),
                 PartialEq::ne,
             ),
-            daemon_sets: watch.all(&every, slim_daemon_set, content),
-            deployments: watch.all(&every, slim_deployment, content),
+            daemon_sets: watch.all(&workloads, slim_daemon_set, content),
+            deployments: watch.all(&workloads, slim_deployment, content),
             pods: watch.required(
                 Api::all(api(client)),
                 &of_drivers,
