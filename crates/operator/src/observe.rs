@@ -87,6 +87,7 @@ pub async fn observe(
         owns_drivers: around.owns_drivers,
         uid: around.uid.clone(),
         nodes: placements(stores, vcenters),
+        proxy: stores.site.proxy(),
     };
     let drivers::FoundWorkloads { mut workloads, mut lookalikes } = drivers::find(stores);
     let (go_vdo, disguised) = stores.go_vdo(&around.namespace, around.pod.as_deref());

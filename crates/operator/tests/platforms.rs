@@ -10,7 +10,7 @@ use common::Testbed;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::{Affinity, Node as KubeNode, Pod, PodSpec},
+    core::v1::{Affinity, EnvVar, Node as KubeNode, Pod, PodSpec},
     rbac::v1::ClusterRole,
 };
 use kube::{
@@ -26,6 +26,8 @@ const RANCHER: &str = "node-role.kubernetes.io/controlplane";
 const MICROK8S: &str = "node.kubernetes.io/microk8s-controlplane";
 const USUAL: &str = "/var/lib/kubelet";
 const VSPHERE: &str = "vdo.vmware.com/vsphere";
+const CLOUD: &str = "vsphere-cloud-controller-manager";
+const PROXY: &str = "http://proxy.example.com:3128";
 
 /// The parts of the applied objects that depend on the platform.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,7 +62,7 @@ impl Fixture {
         let controller = self.testbed.controller().await.spec.unwrap();
         let pod = controller.template.spec.unwrap();
         let sets = Api::<DaemonSet>::namespaced(self.testbed.client(), "kube-system");
-        let cloud = sets.get("vsphere-cloud-controller-manager").await.unwrap();
+        let cloud = sets.get(CLOUD).await.unwrap();
         let cloud = cloud.spec.unwrap().template.spec.unwrap();
         let (node_labels, cloud) =
             (labels_of(pod.affinity.as_ref()), labels_of(cloud.affinity.as_ref()));
@@ -141,6 +143,35 @@ impl Fixture {
         let server = self.testbed.plane.another_api_server(None, Some(&version)).await;
         self.balancer.lead_to(&[server.address()]);
         server
+    }
+
+    /// Waits until the containers that connect to vCenter have these proxy variables, and no others.
+    async fn proxy_is(&self, what: &str, wanted: &[(&str, &str)]) {
+        let wanted: BTreeMap<&str, &str> = wanted.iter().copied().collect();
+        eventually(what, 90, async || {
+            assert!(self.operator.ended().is_none(), "{}", self.operator.tail());
+            let storage = self.testbed.controller().await.spec.unwrap().template.spec.unwrap();
+            let sets = Api::<DaemonSet>::namespaced(self.testbed.client(), "kube-system");
+            let cloud = sets.get(CLOUD).await.unwrap().spec.unwrap().template.spec.unwrap();
+            for container in storage.containers.iter().chain(&cloud.containers) {
+                let env = container.env.iter().flatten();
+                let proxy = |variable: &&EnvVar| variable.name.ends_with("_PROXY");
+                let found: BTreeMap<&str, &str> = env
+                    .filter(proxy)
+                    .map(|v| (v.name.as_str(), v.value.as_deref().unwrap_or_default()))
+                    .collect();
+                let connects =
+                    [CLOUD, "vsphere-csi-controller", "vsphere-syncer"].contains(&&*container.name);
+                let right = if connects { found == wanted } else { found.is_empty() };
+                if !right {
+                    let name = &container.name;
+                    return Err(format!("{name}: {found:?}\n{}", self.operator.tail()));
+                }
+            }
+            Ok(())
+        })
+        .await;
+        self.testbed.ready(&self.operator, 90).await;
     }
 
     /// Changes a driver setting, and waits until VDO has applied it.
@@ -335,6 +366,7 @@ async fn openshift_on_everything(fixture: &Fixture) {
     let scc = "securitycontextconstraints";
     assert!(resources.into_iter().any(|resource| resource == scc), "the roles must allow the SCC");
     testbed.ready(&fixture.operator, 90).await;
+    the_proxy_of_the_cluster(fixture).await;
     testbed.openshift("VSphere").await;
     let observed = |mode: Option<Mode>| mode == Some(Mode::Observe);
     let mut attempt = 0;
@@ -350,6 +382,29 @@ async fn openshift_on_everything(fixture: &Fixture) {
     let since = Timestamp::now();
     let change = json!({"spec": {"storageProvider": {"clusterDistribution": "on-VSphere"}}});
     testbed.change(change).await;
+    testbed.openshift_proxy(json!({"httpsProxy": PROXY})).await;
     testbed.check_now("on-vsphere").await;
     assert_eq!(testbed.writes_since(since), Vec::<String>::new(), "VDO must apply nothing");
+}
+
+/// The drivers get OpenShift's proxy, unless `spec.overrides` has one.
+async fn the_proxy_of_the_cluster(fixture: &Fixture) {
+    let testbed = &fixture.testbed;
+    let nodes = fixture.node_pods().await;
+    let except = ".cluster.local,.svc,10.128.0.0/14,172.30.0.0/16,vc.example.com";
+    let published = json!({"httpProxy": PROXY, "httpsProxy": PROXY, "noProxy": except});
+    testbed.openshift_proxy(published).await;
+    let direct = "$(KUBERNETES_SERVICE_HOST),localhost,127.0.0.1,.svc,.cluster.local";
+    let except = format!("{direct},10.128.0.0/14,172.30.0.0/16,vc.example.com");
+    let cluster = [("HTTP_PROXY", PROXY), ("HTTPS_PROXY", PROXY), ("NO_PROXY", except.as_str())];
+    fixture.proxy_is("the drivers use the cluster's proxy", &cluster).await;
+    let own = "http://own.example.com:8080";
+    testbed.change(json!({"spec": {"overrides": {"proxy": {"url": own}}}})).await;
+    let overrides = [("HTTPS_PROXY", own), ("NO_PROXY", direct)];
+    fixture.proxy_is("the overrides win", &overrides).await;
+    testbed.change(json!({"spec": {"overrides": null}})).await;
+    fixture.proxy_is("without overrides, the cluster's proxy applies again", &cluster).await;
+    testbed.openshift_proxy(json!({})).await;
+    fixture.proxy_is("without a proxy, the drivers connect directly", &[]).await;
+    assert_eq!(fixture.node_pods().await, nodes, "the node pods must not restart");
 }

@@ -39,6 +39,7 @@ mod nsx;
 mod overrides;
 mod privileges;
 mod profile;
+mod proxy;
 mod record_recovery;
 mod recording;
 mod release;

@@ -262,11 +262,31 @@ pub struct TargetCluster {
     /// The uid of the namespace `kube-system`. It identifies the cluster.
     pub uid: String,
     pub nodes: Vec<NodePlacement>,
+    /// The proxy that the platform configures for the whole cluster, as OpenShift does. The error is the reason why
+    /// VDO does not know whether there is one.
+    pub proxy: Result<Option<ClusterProxy>, String>,
 }
 
 impl TargetCluster {
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().map(|placement| &placement.node)
+    }
+}
+
+/// The proxy of the whole cluster, as the platform publishes it to its components. The URLs can contain a password.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ClusterProxy {
+    /// The URL of the proxy for HTTP; empty if there is none.
+    pub http: String,
+    /// The URL of the proxy for HTTPS; empty if there is none.
+    pub https: String,
+    /// The hosts and networks to reach without the proxy, separated by commas.
+    pub except: String,
+}
+
+impl std::fmt::Debug for ClusterProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterProxy").field("except", &self.except).finish_non_exhaustive()
     }
 }
 

@@ -141,14 +141,13 @@ impl Sorted {
             "repository": HOME,
             "support": "The VDO maintainers",
         });
-        // Every answer is required. VDO works with a proxy and with mirrored images, but not in the ways that these
-        // features name: images from variables of the Deployment, the proxy settings of OLM for the drivers.
+        // Every answer is required. VDO works with mirrored images, but not in the way that `disconnected` means: images
+        // from variables of the Deployment.
         for feature in [
             "cnf",
             "cni",
             "disconnected",
             "fips-compliant",
-            "proxy-aware",
             "tls-profiles",
             "token-auth-aws",
             "token-auth-azure",
@@ -156,7 +155,10 @@ impl Sorted {
         ] {
             annotations[format!("features.operators.openshift.io/{feature}")] = json!("false");
         }
-        annotations["features.operators.openshift.io/csi"] = json!("true");
+        // The operator uses the proxy that OLM sets in its Deployment, and passes the cluster's proxy to the drivers.
+        for feature in ["csi", "proxy-aware"] {
+            annotations[format!("features.operators.openshift.io/{feature}")] = json!("true");
+        }
         let permissions =
             |rules: &[Value]| json!([{"serviceAccountName": ACCOUNT, "rules": rules}]);
         Ok(json!({

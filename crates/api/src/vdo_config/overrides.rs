@@ -18,7 +18,7 @@ use crate::text::{LabelValue, ObjectName, ProxyUrl, Quantity};
 #[serde(rename_all = "camelCase")]
 pub struct Overrides {
     /// The proxy through which the drivers connect to the vCenters. Their connections to the API server do
-    /// not use it.
+    /// not use it. If omitted, the drivers use the proxy of the cluster, which only OpenShift has.
     ///
     /// Example: `{url: "http://proxy.example.com:3128", except: [10.0.0.0/8]}`
     #[serde(default, skip_serializing_if = "Option::is_none")]

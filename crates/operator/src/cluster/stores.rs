@@ -246,6 +246,7 @@ impl Stores {
             self.attachments.listed(self.news.clone()),
             self.secrets.wait_until_ready(),
             self.maps.wait_until_ready(),
+            self.site.first_proxy(self.news.clone()),
         );
         for (_, store) in &self.ours {
             let _ = store.wait_until_ready().await;

@@ -97,6 +97,8 @@ fn cluster_rules() -> Vec<Value> {
         rule(&["cns.vmware.com"], &["csinodetopologies"], &READ),
         rule(&["snapshot.storage.k8s.io"], &["volumesnapshotcontents"], &READ),
         rule(&["config.openshift.io"], &["infrastructures"], &READ),
+        // The drivers use the proxy of the cluster.
+        named(&["config.openshift.io"], &["proxies"], &READ, &owned(&cluster::site::PROXIES)),
         named(&[""], &["configmaps"], &READ, &owned(&cluster::site::CONFIG_MAPS)),
         named(
             &["coordination.k8s.io"],

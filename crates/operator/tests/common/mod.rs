@@ -401,7 +401,7 @@ impl Testbed {
         }
     }
 
-    async fn rounds(&self, operator: &Process) -> u64 {
+    pub async fn rounds(&self, operator: &Process) -> u64 {
         let metrics = self.metrics(operator).await;
         let mut lines = metrics.lines();
         let count = lines.find_map(|line| line.strip_prefix("vdo_rounds_total ")?.parse().ok());
@@ -521,15 +521,26 @@ impl Testbed {
     /// Makes the cluster look like OpenShift on this platform. The tests have no OpenShift programs, so this
     /// creates the CRD and the object itself.
     pub async fn openshift(&self, platform: &str) {
-        let (group, plural) = ("config.openshift.io", "infrastructures");
+        let status = json!({"platformStatus": {"type": platform}});
+        self.openshift_object("Infrastructure", "infrastructures", status).await;
+    }
+
+    /// Sets OpenShift's proxy of the whole cluster. OpenShift's own operator writes the status.
+    pub async fn openshift_proxy(&self, status: Value) {
+        self.openshift_object("Proxy", "proxies", status).await;
+    }
+
+    async fn openshift_object(&self, kind: &str, plural: &str, status: Value) {
+        let group = "config.openshift.io";
+        let name = format!("{plural}.{group}");
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "infrastructures.config.openshift.io"},
+            "metadata": {"name": name},
             "spec": {
                 "group": group, "scope": "Cluster",
                 "names": {
-                    "kind": "Infrastructure", "listKind": "InfrastructureList",
-                    "plural": plural, "singular": "infrastructure",
+                    "kind": kind, "listKind": format!("{kind}List"),
+                    "plural": plural, "singular": kind.to_lowercase(),
                 },
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
                     "type": "object", "x-kubernetes-preserve-unknown-fields": true,
@@ -538,17 +549,16 @@ impl Testbed {
         });
         let apply = PatchParams::apply("openshift").force();
         let definitions = Api::<CustomResourceDefinition>::all(self.client());
-        let name = "infrastructures.config.openshift.io";
-        definitions.patch(name, &apply, &Patch::Apply(definition)).await.unwrap();
-        let gvk = kube::core::GroupVersionKind::gvk(group, "v1", "Infrastructure");
+        definitions.patch(&name, &apply, &Patch::Apply(definition)).await.unwrap();
+        let gvk = kube::core::GroupVersionKind::gvk(group, "v1", kind);
         let resource = kube::api::ApiResource::from_gvk_with_plural(&gvk, plural);
         let all = Api::<DynamicObject>::all_with(self.client(), &resource);
-        let infrastructure = json!({
-            "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure",
-            "metadata": {"name": "cluster"}, "status": {"platformStatus": {"type": platform}},
+        let object = json!({
+            "apiVersion": "config.openshift.io/v1", "kind": kind,
+            "metadata": {"name": "cluster"}, "spec": {}, "status": status,
         });
-        eventually("the Infrastructure is created", 30, async || {
-            all.patch("cluster", &apply, &Patch::Apply(&infrastructure)).await.map(drop)
+        eventually(&format!("the {kind} is created"), 30, async || {
+            all.patch("cluster", &apply, &Patch::Apply(&object)).await.map(drop)
         })
         .await;
     }

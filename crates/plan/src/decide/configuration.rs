@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     credentials,
     desired::DesiredDriver,
-    naming, overrides, profile, rendering,
+    naming, overrides, profile, proxy, rendering,
     settings::{self, PasswordRendering},
     zones,
 };
@@ -90,7 +90,8 @@ impl RenderedDriver {
         rendered.retain(|object| {
             !written_names::is_granted_by_installation(object.kind(), object.name())
         });
-        overrides::apply(&mut rendered, facts.config.spec.overrides.as_ref(), desired.driver)
+        let (overrides, proxy) = (facts.config.spec.overrides.as_ref(), proxy::applicable(facts));
+        overrides::apply(&mut rendered, overrides, proxy.as_ref(), desired.driver)
             .map_err(|problem| Box::new(overrides::refusal(facts, desired, problem)))?;
         let rendered = match &record.names {
             Some(kept) => naming::rename(rendered, kept),

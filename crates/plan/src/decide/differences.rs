@@ -60,7 +60,10 @@ fn unknown(facts: &Facts, driver: Driver) -> &[String] {
     }
 }
 
-/// Compares images and arguments.
+/// The variables of a proxy. They change the way to vCenter, so an admin wants to know about them.
+const PROXY_VARIABLES: [&str; 2] = ["HTTP_PROXY", "HTTPS_PROXY"];
+
+/// Compares images and arguments, and names the variables of a proxy. Their values can contain a password.
 fn containers(id: &ObjectId, before: &DriverWorkload, own: &Object, changes: &mut Vec<String>) {
     let empty = Vec::new();
     let after = own.0.pointer("/spec/template/spec/containers").and_then(Value::as_array);
@@ -84,6 +87,10 @@ fn containers(id: &ObjectId, before: &DriverWorkload, own: &Object, changes: &mu
         let was: BTreeSet<&str> = arguments.iter().map(String::as_str).collect();
         what.extend(was.difference(&listed).map(|gone| format!("loses {gone}")));
         what.extend(listed.difference(&was).map(|new| format!("gets {new}")));
+        let variables = container["env"].as_array().unwrap_or(&empty).iter();
+        let names = variables.filter_map(|variable| variable["name"].as_str());
+        let of_proxy = names.filter(|name| PROXY_VARIABLES.contains(name));
+        what.extend(of_proxy.map(|name| format!("uses the proxy in {name}")));
         if !what.is_empty() {
             changes.push(format!("{id}: {name} {}", what.join(", ")));
         }

@@ -13,7 +13,7 @@ use super::{
     desired::DesiredDriver,
     embedded, first_rollout, foreign_driver,
     gate::gate,
-    kept_releases, known_faults, privileges, record_recovery, recording, release, removal,
+    kept_releases, known_faults, privileges, proxy, record_recovery, recording, release, removal,
     rendering, rollback, rollout,
     settings::PasswordRendering,
     steps::{self, waiting},
@@ -157,7 +157,8 @@ fn reconcile(
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) {
-    if !vcenters::are_verified(facts, desired, record, plan, notes) {
+    let is_verified = vcenters::are_verified(facts, desired, record, plan, notes);
+    if !is_verified || !proxy::is_known(facts, plan) {
         restore(facts, desired, record, plan);
         return;
     }
@@ -252,8 +253,8 @@ fn nodes_may_be_used(facts: &Facts, cpi: &DriverPlan) -> bool {
         || facts.cluster.nodes().any(|node| node.is_initialized() && !node.is_windows())
 }
 
-/// Restores changed or deleted objects of a running driver even while a vCenter is unreachable, as long as
-/// the spec asks for nothing else. This needs no vCenter.
+/// Restores changed or deleted objects of a running driver even while a vCenter is unreachable, as long as the spec asks
+/// for nothing else. This needs no vCenter. While VDO cannot read the proxy that a driver uses, it restores nothing of it.
 fn restore(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record, plan: &mut DriverPlan) {
     let Some(running) = record.running().filter(|_| record.healthy) else { return };
     let Ok(mut configuration) =

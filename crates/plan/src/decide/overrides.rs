@@ -7,24 +7,20 @@ use api::{
     VDOConfigSpec,
     finding::{Finding, codes},
     vdo_config::{
-        ContainerOverrides, LogLevel, Overrides, PodToleration, Proxy, Resources, Variable,
+        ContainerOverrides, LogLevel, Overrides, PodToleration, Resources, Variable,
         WorkloadOverrides,
     },
 };
 use catalog::{Driver, manifest::Object};
 use serde_json::{Value, json};
 
-use super::desired::DesiredDriver;
+use super::{desired::DesiredDriver, proxy::Proxy};
 use crate::facts::Facts;
 
 const CLOUD_CONTROLLER: &str = "vsphere-cloud-controller-manager";
 const STORAGE_CONTROLLER: &str = "vsphere-csi-controller";
 const STORAGE_NODE: &str = "vsphere-csi-node";
 const STORAGE_NODE_WINDOWS: &str = "vsphere-csi-node-windows";
-
-/// Hosts that a driver never reaches through a proxy. The kubelet replaces the variable.
-const DIRECT: [&str; 5] =
-    ["$(KUBERNETES_SERVICE_HOST)", "localhost", "127.0.0.1", ".svc", ".cluster.local"];
 
 /// Options of the sidecars that only tune them. The admin's value replaces that of the release.
 const TUNABLE: [&str; 6] = [
@@ -47,14 +43,16 @@ pub(super) fn for_driver(spec: &VDOConfigSpec, driver: Driver) -> Option<Value> 
     own.as_array()?.iter().any(|part| !part.is_null()).then_some(own)
 }
 
-/// Applies the settings to the objects of a release, under the names of the release. The error is the mistake in
-/// the settings.
+/// Applies the settings and the proxy to the objects of a release, under the names of the release. The error is the
+/// mistake in the settings.
 pub(super) fn apply(
     objects: &mut [Object],
     overrides: Option<&Overrides>,
+    proxy: Option<&Proxy<'_>>,
     driver: Driver,
 ) -> Result<(), String> {
-    let Some(overrides) = overrides else { return Ok(()) };
+    let none = Overrides::default();
+    let overrides = overrides.unwrap_or(&none);
     let parts: &[(&str, &str, &Option<WorkloadOverrides>)] = match driver {
         Driver::Cpi => &[(CLOUD_CONTROLLER, "cloudController", &overrides.cloud_controller)],
         Driver::Csi => &[
@@ -69,9 +67,8 @@ pub(super) fn apply(
                 .map_err(|problem| format!("spec.overrides.{field}{problem}"))?;
         }
         // The node pods do not connect to vCenter.
-        if let Some(proxy) = overrides.proxy.as_ref().filter(|_| *name != STORAGE_NODE) {
-            use_proxy(workload, proxy)
-                .map_err(|problem| format!("spec.overrides.{field}{problem}"))?;
+        if let Some(proxy) = proxy.filter(|_| *name != STORAGE_NODE) {
+            proxy.apply(workload).map_err(|problem| format!("spec.overrides.{field}{problem}"))?;
         }
     }
     let level = overrides.storage_node.as_ref().and_then(|settings| settings.log_level);
@@ -203,7 +200,7 @@ fn option_name(argument: &str) -> &str {
     argument.trim_start_matches('-').split('=').next().unwrap_or_default()
 }
 
-fn add_variable(container: &mut Value, name: &str, value: &str) -> Result<(), String> {
+pub(super) fn add_variable(container: &mut Value, name: &str, value: &str) -> Result<(), String> {
     if variable(container, name).is_some() {
         return Err(format!(".env: VDO sets {name} itself"));
     }
@@ -244,20 +241,4 @@ fn log(workload: &mut Value, level: LogLevel) {
             push(&mut container["env"], json!({"name": "CSI_LOG", "value": filter}));
         }
     }
-}
-
-/// Sets the proxy in the containers that connect to vCenter: they mount the configuration.
-fn use_proxy(workload: &mut Value, proxy: &Proxy) -> Result<(), String> {
-    let except: Vec<&str> =
-        DIRECT.into_iter().chain(proxy.except.iter().map(String::as_str)).collect();
-    let except = except.join(",");
-    let containers = &mut workload["spec"]["template"]["spec"]["containers"];
-    for container in containers.as_array_mut().into_iter().flatten() {
-        let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
-        if mounts.any(|mount| mount["mountPath"] == "/etc/cloud") {
-            add_variable(container, "HTTPS_PROXY", &proxy.url)?;
-            add_variable(container, "NO_PROXY", &except)?;
-        }
-    }
-    Ok(())
 }

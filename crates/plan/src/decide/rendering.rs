@@ -16,7 +16,7 @@ use super::{
     Notes,
     configuration::{RenderedDriver, digest},
     desired::DesiredDriver,
-    overrides, profile, release,
+    overrides, profile, proxy, release,
 };
 use crate::{
     facts::Facts,
@@ -37,6 +37,9 @@ pub(super) fn origin(facts: &Facts, desired: &DesiredDriver<'_>, settings: Strin
         fields.remove("version");
         if let Some(overrides) = overrides::for_driver(&facts.config.spec, desired.driver) {
             fields.insert("overrides".into(), overrides);
+        }
+        if let Some(proxy) = proxy::of_cluster(facts) {
+            fields.insert("clusterProxy".into(), proxy);
         }
     }
     let topology = facts.config.spec.topology_categories();

@@ -5,8 +5,8 @@
 //!   upgrade ─► healthy in time ───────────────────────────────────► done, no previous release is kept
 //!      │
 //!      └─► a pod does not run, or the API server rejects an object,
-//!          and nothing improved within the rollout timeout ─► previous release ─► rejected until spec,
-//!                                                                                approval or catalog change
+//!          and nothing improved within the rollout timeout ─► previous release ─► rejected until spec, approval,
+//!                                                                                catalog or proxy change
 //! ```
 //!
 //! A timeout alone does not cause a rollback. VDO rolls back a release when one of its pods does not run or
@@ -22,7 +22,7 @@ use super::{
     Notes,
     configuration::digest,
     desired::DesiredDriver,
-    release,
+    proxy, release,
     rollout::{applied, is_fit, ours},
 };
 use crate::{
@@ -163,7 +163,7 @@ pub(super) fn rejected<'a>(
 }
 
 /// Whether nothing has changed since VDO rolled back a release: neither the spec, nor the approval, nor the
-/// catalog entry of this very release. A catalog without the release does not count as a change.
+/// cluster's proxy, nor the catalog entry of this very release. A catalog without the release does not count as a change.
 fn stands(facts: &Facts, driver: Driver, rejected: &Rejected) -> bool {
     let now = rejected.build().and_then(|build| entry(facts, driver, &build));
     let same_entry = rejected.entry.as_ref().zip(now).is_none_or(|(then, now)| *then == now);
@@ -183,12 +183,14 @@ fn entry(facts: &Facts, driver: Driver, build: &Build) -> Option<String> {
     Some(digest(&json!(release)))
 }
 
-/// The approval under which VDO tries a release, in addition to the spec.
+/// The approval under which VDO tries a release, and the cluster's proxy, in addition to the spec.
 fn circumstances(facts: &Facts, driver: Driver) -> String {
     let annotations = facts.config.metadata.annotations.as_ref();
     let approved = annotations.and_then(|all| all.get(release::annotation(driver)));
     let approved = approved.map_or("nothing", String::as_str);
-    format!("approved: {approved}")
+    let proxy = proxy::of_cluster(facts);
+    let proxy = proxy.map(|proxy| format!(", proxy: {}", digest(&proxy))).unwrap_or_default();
+    format!("approved: {approved}{proxy}")
 }
 
 pub(super) fn finding(

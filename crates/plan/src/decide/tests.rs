@@ -8,6 +8,7 @@ mod losing;
 mod non_vsphere_nodes;
 mod overrides;
 mod privileges;
+mod proxy;
 mod refusing;
 mod rendering;
 mod reporting;
@@ -226,8 +227,8 @@ impl World {
                 mark,
                 wanted,
                 unreachable,
-                suspect: 0,
                 orphaned: 0,
+                suspect: 0,
                 available: if broken { 0 } else { wanted - unreachable },
                 ready: if broken { 0 } else { wanted - unreachable },
                 updated: if broken { 0 } else { wanted - unreachable },
@@ -358,6 +359,7 @@ fn cluster() -> TargetCluster {
         owns_drivers: false,
         uid: "0c9c1f5e".into(),
         nodes: vec![node("node-1"), node("node-2"), node("node-3")],
+        proxy: Ok(None),
     }
 }
 
@@ -438,9 +440,9 @@ fn theirs(
         mark: String::new(),
         wanted: 1,
         unreachable: 0,
+        orphaned: 0,
         suspect: 0,
         available: 1,
-        orphaned: 0,
         ready: 1,
         updated: 1,
         current: true,

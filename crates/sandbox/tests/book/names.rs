@@ -45,9 +45,10 @@ const OTHERS: [&str; 26] = [
 ];
 
 /// Flags of other programs in pages.
-const OTHER_FLAGS: [&str; 19] = [
+const OTHER_FLAGS: [&str; 20] = [
     "--cloud-provider",           // kubelet, kube-controller-manager
     "--cloud-config",             // cloud controllers
+    "--runtime-config",           // kube-apiserver
     "--node-ip",                  // kubelet
     "--hostname-override",        // kubelet
     "--root-dir",                 // kubelet
@@ -67,9 +68,14 @@ const OTHER_FLAGS: [&str; 19] = [
     "--create-namespace", // helm
 ];
 
-/// Fields of Kubernetes objects in pages.
-const KUBERNETES_FIELDS: [&str; 3] =
-    ["spec.providerID", "status.nodeInfo.systemUUID", "status.errorMessage"];
+/// Fields of other objects in pages.
+const OTHER_FIELDS: [&str; 5] = [
+    "spec.providerID",
+    "status.nodeInfo.systemUUID",
+    "status.errorMessage",
+    "spec.noProxy",   // OpenShift's Proxy
+    "spec.trustedCA", // OpenShift's Proxy
+];
 
 pub(crate) struct KnownNames {
     /// Every field of every kind, such as `spec.cloudProvider.mode`.
@@ -187,7 +193,7 @@ impl KnownNames {
         let (name, value) = word.split_once(": ").map_or((word, None), |(n, v)| (n, Some(v)));
         let name = name.trim_end_matches(':').replace("[]", "");
         let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
-        if !plain || KUBERNETES_FIELDS.contains(&name.as_str()) {
+        if !plain || OTHER_FIELDS.contains(&name.as_str()) {
             return None;
         }
         let first = name.split('.').next().unwrap_or_default();

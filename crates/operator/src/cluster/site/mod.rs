@@ -18,6 +18,7 @@ mod webhooks;
 use std::collections::BTreeMap;
 
 use health::facts::{AccessReview, Known, MountFailure, OpenShift, Webhook};
+use plan::facts::ClusterProxy;
 
 use crate::audit::Domain;
 
@@ -34,6 +35,9 @@ pub(crate) use self::{
 /// The ConfigMaps that VDO reads in every namespace.
 pub(crate) const CONFIG_MAPS: [&str; 3] =
     [super::workloads::FEATURES, plan::names::CSI_CLUSTER_ID, openshift::CLOUD_CONFIG];
+
+/// The Proxies of OpenShift that VDO reads.
+pub(crate) const PROXIES: [&str; 1] = [openshift::PROXY];
 
 /// Items by `namespace/name`, or by name alone.
 type Items<T> = Known<BTreeMap<String, T>>;
@@ -69,6 +73,8 @@ pub(crate) struct RelatedObjects {
     pub(crate) contests: Items<(String, String)>,
     /// OpenShift's own view of vSphere.
     pub(crate) infrastructure: Items<openshift::Infrastructure>,
+    /// OpenShift's proxy of the whole cluster.
+    pub(crate) proxy: Items<ClusterProxy>,
     /// The cloud provider's configuration that OpenShift writes, or the reason why VDO cannot read it.
     pub(crate) cloud_config: Items<Result<openshift::CloudConfig, String>>,
 }
@@ -121,6 +127,8 @@ impl RelatedObjects {
         review("cns.vmware.com", "csinodetopologies", zones, self.topologies.reason());
         let platform = "comparing OpenShift's view of vSphere with the drivers'";
         review("config.openshift.io", "infrastructures", platform, self.infrastructure.reason());
+        let proxy = "passing the cluster's proxy to the drivers";
+        review("config.openshift.io", "proxies", proxy, self.proxy.reason());
         reviews
     }
 }

@@ -4,6 +4,7 @@ use driver_config::cpi::CpiConfig;
 use health::facts::{Known, OpenShift};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{ResourceExt, api::DynamicObject};
+use plan::facts::ClusterProxy;
 use serde_json::Value;
 
 use super::{RelatedObjects, map};
@@ -11,6 +12,8 @@ use crate::audit::Domain;
 
 /// The ConfigMap with the cloud provider's configuration.
 pub(crate) const CLOUD_CONFIG: &str = "cloud-provider-config";
+/// The only Proxy that OpenShift reads.
+pub(crate) const PROXY: &str = "cluster";
 /// The namespace of the original; ConfigMaps in other namespaces are copies.
 const CONFIG_NAMESPACE: &str = "openshift-config";
 
@@ -67,6 +70,16 @@ pub(crate) fn infrastructure(object: &DynamicObject) -> Option<Infrastructure> {
             .collect(),
         domains: domains.iter().filter_map(own).collect(),
     })
+}
+
+/// The proxy of the whole cluster; none if there is no proxy. OpenShift validates the spec, completes it with the
+/// cluster's own networks, and writes the result into the status for its components.
+pub(crate) fn proxy(object: &DynamicObject) -> Option<ClusterProxy> {
+    let status = object.data.get("status")?;
+    let [http, https, except] =
+        ["/httpProxy", "/httpsProxy", "/noProxy"].map(|path| text(status, path));
+    let is_set = !http.is_empty() || !https.is_empty();
+    is_set.then_some(ClusterProxy { http, https, except })
 }
 
 /// The cloud provider's configuration, or the reason why VDO cannot read it.
@@ -175,6 +188,21 @@ mod tests {
         assert_eq!(seen.failure_domain_datacenters, ["vc-a/DC0"]);
         assert_eq!(seen.configured_datacenters, ["vc-a/DC0"]);
         assert_eq!(site.domains()[0].group, "rack-1");
+    }
+
+    #[test]
+    fn the_proxy_is_the_one_that_openshift_validated() {
+        let proxy = |object: Value| proxy(&serde_json::from_value(object).unwrap());
+        let url = "http://proxy.example.com:3128";
+        let spec = json!({"httpsProxy": url, "noProxy": ".example.com"});
+        let metadata = json!({"name": "cluster"});
+        assert_eq!(proxy(json!({"metadata": metadata, "spec": spec})), None, "not validated yet");
+        let status = json!({"httpsProxy": url, "noProxy": ".example.com,.svc,10.128.0.0/14"});
+        let found = proxy(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap();
+        assert_eq!((found.http.as_str(), found.https.as_str()), ("", url));
+        assert_eq!(found.except, ".example.com,.svc,10.128.0.0/14");
+        let empty = json!({"metadata": metadata, "spec": {}, "status": {"noProxy": ".svc"}});
+        assert_eq!(proxy(empty), None, "every OpenShift cluster has the object");
     }
 
     #[test]

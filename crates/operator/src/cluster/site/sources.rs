@@ -17,7 +17,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
     runtime::watcher::Config,
 };
-use plan::names;
+use plan::{facts::ClusterProxy, names};
 
 use super::{
     openshift::{self, CloudConfig, Infrastructure},
@@ -32,7 +32,9 @@ pub(crate) const TOPOLOGIES: &str = "csinodetopologies.cns.vmware.com";
 pub(crate) const SNAPSHOTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
 /// The CRD for OpenShift's view of its infrastructure.
 pub(crate) const INFRASTRUCTURES: &str = "infrastructures.config.openshift.io";
-pub(crate) const DEFINITIONS: [&str; 3] = [TOPOLOGIES, SNAPSHOTS, INFRASTRUCTURES];
+/// The CRD for OpenShift's proxy of the whole cluster.
+pub(crate) const PROXIES: &str = "proxies.config.openshift.io";
+pub(crate) const DEFINITIONS: [&str; 4] = [TOPOLOGIES, SNAPSHOTS, INFRASTRUCTURES, PROXIES];
 /// The maximum number of characters to keep of a text.
 const LONGEST: usize = 600;
 /// The maximum number of bytes to keep of feature switches.
@@ -163,6 +165,11 @@ pub(crate) fn infrastructure(client: &Client) -> WatchSource<DynamicObject, Infr
     let (group, plural) = ("config.openshift.io", "infrastructures");
     let api = dynamic(client, group, "v1", "Infrastructure", plural);
     WatchSource::new(api, only("cluster"), openshift::infrastructure)
+}
+
+pub(crate) fn proxy(client: &Client) -> WatchSource<DynamicObject, ClusterProxy> {
+    let api = dynamic(client, "config.openshift.io", "v1", "Proxy", "proxies");
+    WatchSource::new(api, only(openshift::PROXY), openshift::proxy)
 }
 
 pub(crate) fn cloud_config(client: &Client) -> WatchSource<ConfigMap, Result<CloudConfig, String>> {

@@ -16,7 +16,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 use kube::{Api, Client, Resource, core::PartialObjectMeta, runtime::watcher::Config};
-use plan::{names, written_names};
+use plan::{facts::ClusterProxy, names, written_names};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::watch,
@@ -36,7 +36,7 @@ use crate::cluster::{
     workloads,
 };
 
-/// How long a round waits for the first view of a Secret.
+/// How long VDO waits for the first view of a Secret or of the cluster's proxy.
 const FIRST_VIEW: Duration = Duration::from_secs(5);
 
 /// The caches of the site.
@@ -54,6 +54,7 @@ pub(crate) struct Watched {
     mounts: Cache<(String, MountFailure)>,
     contests: Cache<(String, String)>,
     infrastructure: Cache<Infrastructure>,
+    proxy: Cache<ClusterProxy>,
     cloud_config: Cache<Result<CloudConfig, String>>,
     leases: Vec<Cache<Lease>>,
     /// The Secrets in `kube-system` that VDO reads, each by name.
@@ -74,7 +75,7 @@ impl Watched {
         let mut fill = Fill { fillers: Vec::new(), changed };
         let definition = |fill: &mut Fill<'_>, name| fill.one(sources::definition(client, name));
         let defined = sources::DEFINITIONS.map(|name| definition(&mut fill, name));
-        let [zones, snapshots, platform] = defined.clone();
+        let [zones, snapshots, platform, proxies] = defined.clone();
         let listed = crate::allowed_namespaces::all().filter(|name| *name != names::KUBE_SYSTEM);
         let secrets = |namespace| fill.one(sources::secrets(client, namespace));
         let secrets: Vec<_> = listed.map(secrets).collect();
@@ -108,6 +109,7 @@ impl Watched {
             mounts: fill.one(sources::mounts(client)),
             contests: fill.one(sources::contests(client)),
             infrastructure: fill.while_defined(sources::infrastructure(client), platform.clone()),
+            proxy: fill.while_defined(sources::proxy(client), proxies),
             cloud_config: fill.while_defined(sources::cloud_config(client), platform),
             contents: fill.while_defined(sources::contents(client), snapshots),
             definitions: defined.into(),
@@ -137,6 +139,7 @@ impl Watched {
             mounts: self.mounts.read(Clone::clone),
             contests: self.contests.read(Clone::clone),
             infrastructure: self.infrastructure.read(Clone::clone),
+            proxy: self.proxy.read(Clone::clone),
             cloud_config: self.cloud_config.read(Clone::clone),
         }
     }
@@ -156,12 +159,28 @@ impl Watched {
             && self.mounts.is_tried()
             && self.contests.is_tried()
             && self.infrastructure.is_tried()
+            && self.proxy.is_tried()
             && self.cloud_config.is_tried()
             && self.contents.is_tried()
             && self.kube_system.is_tried()
             && self.pods.is_tried()
             && self.warnings.is_tried()
             && self.crash_logs.is_read()
+    }
+
+    /// The proxy of the whole cluster; none if there is no proxy. The error is the reason why VDO does not know.
+    pub(crate) fn proxy(&self) -> Result<Option<ClusterProxy>, String> {
+        match self.proxy.read(|all| all.values().next().cloned()) {
+            Known::Known(proxy) => Ok(proxy),
+            Known::Unknown { reason } => Err(reason),
+        }
+    }
+
+    /// Waits for the first view of the cluster's proxy. `news` must receive every change.
+    pub(crate) async fn first_proxy(&self, mut news: watch::Receiver<()>) {
+        let listed = async { while !self.proxy.is_tried() && news.changed().await.is_ok() {} };
+        // The drivers wait for a view that comes later.
+        let _ = tokio::time::timeout(FIRST_VIEW, listed).await;
     }
 
     /// Watches these Secrets in `kube-system`, in addition to those that VDO writes, and waits for their first

@@ -724,8 +724,14 @@ fn the_changes_of_an_adoption_are_listed_before_it_happens_without_passwords() {
     let mut world = upstream();
     for workload in world.facts.workloads.values_mut() {
         let old = ("example.com/csi-attacher:v1".to_owned(), vec!["--timeout=1s".to_owned()]);
-        workload.origin.containers = BTreeMap::from([("csi-attacher".to_owned(), old)]);
+        let driver = ("example.com/driver:v1".to_owned(), Vec::new());
+        let name = "vsphere-csi-controller".to_owned();
+        workload.origin.containers =
+            BTreeMap::from([("csi-attacher".to_owned(), old), (name, driver)]);
     }
+    let url = "http://user:secret@proxy.example.com:3128".to_owned();
+    let proxy = crate::facts::ClusterProxy { https: url, ..Default::default() };
+    world.facts.cluster.proxy = Ok(Some(proxy));
     let theirs = "[Global]\ncluster-id = \"10.10.10.10\"\n[VirtualCenter \"vc.example.com\"]\n\
                   insecure-flag = \"true\"\nuser = \"them@vsphere.local\"\ndatacenters = \"DC0\"\n";
     let config = driver_config::csi::CsiConfig::read(theirs).unwrap().config;
@@ -739,6 +745,7 @@ fn the_changes_of_an_adoption_are_listed_before_it_happens_without_passwords() {
         "insecure-flag",
         "them@vsphere.local",
         "old-switch",
+        "uses the proxy in HTTPS_PROXY",
     ];
     for text in expected {
         assert!(proposal.contains(text), "{text} is missing: {proposal}");

@@ -5,7 +5,7 @@ use api::vdo_config::Overrides;
 use super::*;
 
 /// Installs the drivers with this spec, and returns the workloads that VDO applied last, by name.
-fn workloads(world: &mut World) -> BTreeMap<String, Value> {
+pub(super) fn workloads(world: &mut World) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for _ in 0..200 {
         for plan in world.plan().drivers {
@@ -30,7 +30,7 @@ fn with_overrides(overrides: &Value) -> World {
     }))
 }
 
-fn set(world: &mut World, overrides: &Value) {
+pub(super) fn set(world: &mut World, overrides: &Value) {
     let overrides: Overrides = serde_json::from_value(overrides.clone()).unwrap();
     world.edit_spec(|config| config.spec.overrides = Some(overrides));
 }
@@ -39,19 +39,19 @@ fn pod(workload: &Value) -> &Value {
     &workload["spec"]["template"]["spec"]
 }
 
-fn container<'a>(workload: &'a Value, name: &str) -> &'a Value {
+pub(super) fn container<'a>(workload: &'a Value, name: &str) -> &'a Value {
     let mut all = pod(workload)["containers"].as_array().unwrap().iter();
     all.find(|container| container["name"] == name).unwrap()
 }
 
-fn variable<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
+pub(super) fn variable<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     let mut all = container["env"].as_array()?.iter();
     all.find(|variable| variable["name"] == name)?["value"].as_str()
 }
 
-const CONTROLLER: &str = "vsphere-csi-controller";
-const NODE: &str = "vsphere-csi-node";
-const CLOUD: &str = "vsphere-cloud-controller-manager";
+pub(super) const CONTROLLER: &str = "vsphere-csi-controller";
+pub(super) const NODE: &str = "vsphere-csi-node";
+pub(super) const CLOUD: &str = "vsphere-cloud-controller-manager";
 
 #[test]
 fn the_settings_of_a_workload_reach_its_pods_and_no_others() {

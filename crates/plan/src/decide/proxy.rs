@@ -1,0 +1,112 @@
+//! The proxy through which the drivers connect to the vCenters: the one of `spec.overrides`, otherwise the cluster's.
+//!
+//! Environment variables tell the drivers about it, so another proxy restarts their controllers. While VDO cannot read
+//! the cluster's proxy, it leaves the drivers as they are: without the proxy they might not reach a vCenter.
+
+use api::{VDOConfigSpec, vdo_config};
+use serde_json::{Value, json};
+
+use super::steps::waiting;
+use crate::{
+    facts::{ClusterProxy, Facts},
+    plan::{DriverPlan, Next},
+};
+
+/// Hosts that a driver never reaches through a proxy. The kubelet replaces the variable.
+const DIRECT: [&str; 5] =
+    ["$(KUBERNETES_SERVICE_HOST)", "localhost", "127.0.0.1", ".svc", ".cluster.local"];
+
+/// The proxy that applies.
+pub(super) enum Proxy<'a> {
+    Overrides(&'a vdo_config::Proxy),
+    Cluster(&'a ClusterProxy),
+}
+
+/// The proxy that applies; none if the drivers connect directly.
+pub(super) fn applicable(facts: &Facts) -> Option<Proxy<'_>> {
+    if let Some(own) = of_overrides(&facts.config.spec) {
+        return Some(Proxy::Overrides(own));
+    }
+    facts.cluster.proxy.as_ref().ok()?.as_ref().map(Proxy::Cluster)
+}
+
+fn of_overrides(spec: &VDOConfigSpec) -> Option<&vdo_config::Proxy> {
+    spec.overrides.as_ref()?.proxy.as_ref()
+}
+
+/// The cluster's proxy for a digest, if it applies; see [`super::rendering::origin`].
+pub(super) fn of_cluster(facts: &Facts) -> Option<Value> {
+    match applicable(facts)? {
+        Proxy::Overrides(_) => None,
+        Proxy::Cluster(ClusterProxy { http, https, except }) => Some(json!([http, https, except])),
+    }
+}
+
+/// Whether VDO knows the proxy. If not, the plan waits for it.
+pub(super) fn is_known(facts: &Facts, plan: &mut DriverPlan) -> bool {
+    let Err(reason) = &facts.cluster.proxy else { return true };
+    if of_overrides(&facts.config.spec).is_some() {
+        return true;
+    }
+    let message = format!("VDO cannot read the Proxy cluster: {reason}");
+    plan.steps.push(waiting("Read the cluster's proxy", Some(message)));
+    plan.next = Next::Wait;
+    false
+}
+
+impl Proxy<'_> {
+    /// Sets the proxy in the containers that connect to vCenter: they mount the configuration. The error is a variable
+    /// that `spec.overrides` sets twice.
+    pub(super) fn apply(&self, workload: &mut Value) -> Result<(), String> {
+        let variables = self.variables();
+        let containers = &mut workload["spec"]["template"]["spec"]["containers"];
+        for container in containers.as_array_mut().into_iter().flatten() {
+            let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
+            if !mounts.any(|mount| mount["mountPath"] == "/etc/cloud") {
+                continue;
+            }
+            for (name, value) in &variables {
+                match self {
+                    Proxy::Cluster(_) if has_variable(container, name) => {}
+                    _ => super::overrides::add_variable(container, name, value)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Proxy::Overrides(proxy) => vec![
+                ("HTTPS_PROXY", proxy.url.to_string()),
+                ("NO_PROXY", direct(proxy.except.iter().map(String::as_str))),
+            ],
+            Proxy::Cluster(ClusterProxy { http, https, except }) => {
+                let urls = [("HTTP_PROXY", http), ("HTTPS_PROXY", https)];
+                let urls = urls.into_iter().filter(|(_, url)| !url.is_empty());
+                let urls = urls.map(|(name, url)| (name, verbatim(url)));
+                let except = verbatim(except);
+                let except = except.split(',').map(str::trim).filter(|host| !host.is_empty());
+                urls.chain([("NO_PROXY", direct(except))]).collect()
+            }
+        }
+    }
+}
+
+/// The hosts to reach without the proxy, each once.
+fn direct<'a>(except: impl Iterator<Item = &'a str>) -> String {
+    let more = except.filter(|host| !DIRECT.contains(host));
+    DIRECT.into_iter().chain(more).collect::<Vec<_>>().join(",")
+}
+
+/// A value in which the kubelet replaces nothing, such as a password with a dollar sign.
+fn verbatim(value: &str) -> String {
+    value.replace('$', "$$")
+}
+
+/// Whether the admin set this variable for the container. The drivers read it in lower case too.
+fn has_variable(container: &Value, name: &str) -> bool {
+    let mut names =
+        container["env"].as_array().into_iter().flatten().filter_map(|v| v["name"].as_str());
+    names.any(|other| other.eq_ignore_ascii_case(name))
+}
