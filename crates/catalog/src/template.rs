@@ -81,9 +81,6 @@ pub struct CsiTemplate {
     /// Absent if the release does not support Windows nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<WindowsMode>,
-    /// The controller stores a generated cluster id in a ConfigMap and needs permission to create it.
-    #[serde(default)]
-    pub generates_cluster_id: bool,
     /// The controller writes CNSVolumeInfo objects.
     #[serde(default)]
     pub volume_infos: bool,

@@ -23,6 +23,15 @@ pub(super) const DEFAULT_MAX_VOLUMES: u32 = 59;
 /// The feature switch that raises the limit to 255, in releases that have it.
 const DENSITY: &str = "high-pv-node-density";
 
+/// The leases of the syncer and of the sidecars of the upstream driver.
+pub const CSI_LEASES: [&str; 5] = [
+    "vsphere-syncer",
+    "csi-vsphere-vmware-com",
+    "external-attacher-leader-csi-vsphere-vmware-com",
+    "external-resizer-csi-vsphere-vmware-com",
+    "external-snapshotter-leader-csi-vsphere-vmware-com",
+];
+
 const READ: [&str; 3] = ["get", "list", "watch"];
 
 /// The CRDs that the controller and the syncer register at startup.
@@ -125,14 +134,17 @@ fn controller_access(template: &CsiTemplate, profile: &Profile, version: &Versio
     if template.volume_infos {
         rules.push(rule(cns, &["cnsvolumeinfoes"], &["create", "get", "list", "watch", "delete"]));
     }
-    let config_maps: &[&str] =
-        if template.generates_cluster_id { &["get", "list", "watch", "create"] } else { &READ };
+    // Upstream's manifest also lets the driver create the ConfigMap of a generated cluster id. VDO always knows the id
+    // before: a driver that loses it must not invent another one.
     let at_home = [
-        rule("", &["configmaps"], config_maps),
-        rule(
+        rule("", &["configmaps"], &READ),
+        // RBAC cannot restrict `create` by name.
+        rule("coordination.k8s.io", &["leases"], &["create"]),
+        named(
             "coordination.k8s.io",
             &["leases"],
-            &["get", "watch", "list", "delete", "update", "create"],
+            &CSI_LEASES,
+            &["get", "list", "watch", "update", "delete"],
         ),
     ];
     let mut objects = vec![account(CSI_CONTROLLER, driver_namespace, version)];

@@ -45,6 +45,7 @@ use crate::{
 
 pub use common::CPI_ACCOUNT;
 pub use cpi::CPI_CREDENTIALS_ROLE;
+pub use csi::CSI_LEASES;
 pub use profile::Profile;
 pub use yaml::{YamlError, to_yaml};
 

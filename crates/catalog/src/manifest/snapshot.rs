@@ -10,7 +10,7 @@ use super::{
     common::{Controller, confined, disruption_budget, requests},
     crds, image,
     profile::{Profile, Snapshots},
-    rbac::{Subject, account, rule},
+    rbac::{Subject, account, named, rule},
 };
 use crate::model::Release;
 
@@ -55,11 +55,16 @@ fn controller(release: &Release, profile: &Profile) -> Result<Vec<Value>, Render
         ),
         rule(group, &["volumesnapshots/status"], &["update", "patch"]),
     ];
-    let lease = [rule(
-        "coordination.k8s.io",
-        &["leases"],
-        &["get", "watch", "list", "delete", "update", "create", "patch"],
-    )];
+    let lease = [
+        // RBAC cannot restrict `create` by name.
+        rule("coordination.k8s.io", &["leases"], &["create"]),
+        named(
+            "coordination.k8s.io",
+            &["leases"],
+            &["snapshot-controller-leader"],
+            &["get", "list", "watch", "update", "delete", "patch"],
+        ),
+    ];
     let mut objects = vec![account(NAME, NAMESPACE, version)];
     objects.extend(subject.cluster_role(
         "snapshot-controller-runner",

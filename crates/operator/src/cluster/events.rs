@@ -1,5 +1,6 @@
 //! Converts events and leases into facts for the checks.
 
+use catalog::manifest::CSI_LEASES;
 use health::facts::{Event, Lease};
 use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease as KubeLease, core::v1::Event as KubeEvent};
@@ -15,11 +16,11 @@ const LONGEST_NAME: usize = 253;
 /// The leases that the drivers hold, each with its driver.
 pub(crate) const LEASES: [(&str, &str); 6] = [
     ("cloud-controller-manager", "CPI"),
-    ("vsphere-syncer", "CSI"),
-    ("csi-vsphere-vmware-com", "CSI"),
-    ("external-attacher-leader-csi-vsphere-vmware-com", "CSI"),
-    ("external-resizer-csi-vsphere-vmware-com", "CSI"),
-    ("external-snapshotter-leader-csi-vsphere-vmware-com", "CSI"),
+    (CSI_LEASES[0], "CSI"),
+    (CSI_LEASES[1], "CSI"),
+    (CSI_LEASES[2], "CSI"),
+    (CSI_LEASES[3], "CSI"),
+    (CSI_LEASES[4], "CSI"),
 ];
 
 pub(crate) fn lease_names() -> [&'static str; 6] {

@@ -383,6 +383,50 @@ mod tests {
         }
     }
 
+    /// Writes to objects whose names VDO cannot know, and the reason.
+    const UNNAMED_WRITES_OF_DRIVERS: [(&str, &[&str], &str); 3] = [
+        (
+            "leases",
+            &["create"],
+            "an election creates its Lease with a plain POST, which no name can limit",
+        ),
+        (
+            "cnsvolumeoperationrequests",
+            &["create", "delete", "patch", "update"],
+            "one for each volume of the storage driver",
+        ),
+        (
+            "csistoragecapacities",
+            &["create", "delete", "patch"],
+            "one for each StorageClass and segment of the topology",
+        ),
+    ];
+
+    #[test]
+    fn the_rules_held_for_drivers_in_their_namespaces_name_all_objects_with_known_names() {
+        for object in objects() {
+            if object.kind() != "Role" || object.name() != HELD {
+                continue;
+            }
+            for rule in object.0["rules"].as_array().unwrap() {
+                let writes: Vec<&str> = ["create", "patch", "update", "delete", "deletecollection"]
+                    .into_iter()
+                    .filter(|verb| has(rule, "verbs", verb))
+                    .collect();
+                let known = |resource: &Value| {
+                    UNNAMED_WRITES_OF_DRIVERS
+                        .iter()
+                        .any(|(name, verbs, _)| resource == name && writes == *verbs)
+                };
+                let explained = rule["resources"].as_array().unwrap().iter().all(known);
+                assert!(
+                    writes.is_empty() || rule["resourceNames"].is_array() || explained,
+                    "{rule}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn an_admin_opens_a_namespace_or_adds_a_name() {
         let kube_system = |allowed: &Allowed| {
