@@ -76,7 +76,7 @@ pub(crate) fn unready(stores: &Stores) -> Vec<Arc<Pod>> {
 /// All pods, by `namespace/name`.
 pub(crate) type Pods = BTreeMap<String, CachedPod>;
 
-fn is_ready(pod: &Pod) -> bool {
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }

@@ -231,7 +231,7 @@ pub(crate) fn unready_pods<'p>(
     parts: &[DriverPart<'_>],
     pods: impl Iterator<Item = &'p KubePod>,
 ) -> impl Iterator<Item = &'p KubePod> {
-    pods.filter(|pod| !is_ready(pod)).filter(|pod| {
+    pods.filter(|pod| !pods::is_ready(pod)).filter(|pod| {
         parts.iter().any(|DriverPart { id, .. }| {
             pod.metadata.namespace.as_deref() == Some(id.namespace.as_str())
                 && belongs_to(pod, &id.kind, &id.name)
@@ -241,16 +241,11 @@ pub(crate) fn unready_pods<'p>(
 
 /// A pod that is not ready, without the fields that no fact needs.
 pub(crate) fn unready(pod: &KubePod) -> Option<KubePod> {
-    (!is_ready(pod)).then(|| {
+    (!pods::is_ready(pod)).then(|| {
         let mut pod = pod.clone();
         pods::slim(&mut pod);
         pod
     })
-}
-
-pub(crate) fn is_ready(pod: &KubePod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// The node that the scheduler assigned to a pod. A slimmed pod has it in another field.

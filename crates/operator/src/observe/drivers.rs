@@ -99,7 +99,8 @@ const TOLERATED: [(&str, &str); 6] = [
 const NO_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
 
 /// Whether a DaemonSet wants a pod on a node in spite of its taints. If not, a pod that is there already stays, and counts
-/// neither as desired nor as updated.
+/// neither as desired nor as updated. A toleration of one value counts as a toleration of all, because the cache has no
+/// values of taints.
 fn tolerates(set: &DaemonSet, taints: &[(String, String)]) -> bool {
     let pod = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let own = pod.and_then(|pod| pod.tolerations.as_deref()).unwrap_or_default();
@@ -168,11 +169,13 @@ impl Unreachable {
     }
 }
 
-/// The number of pods of a DaemonSet whose Node does not exist any more.
+/// The number of pods of a DaemonSet whose Node does not exist any more. A pod that is still ready counts as available for
+/// Kubernetes, so it does not count here.
 fn without_node(pods: &Pods, known: &BTreeSet<String>, set: &DaemonSet) -> i32 {
     let (name, namespace) = (set.name_any(), set.metadata.namespace.as_deref());
     let own = pods.values().filter(|pod| pod.belongs_to(namespace, "DaemonSet", &name));
-    let nodes: BTreeSet<&str> = own.filter_map(|pod| pod.node.as_deref()).collect();
+    let lost = own.filter(|pod| pod.terminating || pod.unready.is_some());
+    let nodes: BTreeSet<&str> = lost.filter_map(|pod| pod.node.as_deref()).collect();
     // Without the permission to read nodes, VDO knows none.
     let gone = nodes.into_iter().filter(|node| !known.is_empty() && !known.contains(*node)).count();
     i32::try_from(gone).unwrap_or(i32::MAX)
@@ -459,6 +462,9 @@ mod tests {
         let known = ["a", "b"].map(str::to_owned).into();
         assert_eq!(without_node(&all(&all_new), &known, &node_driver(3, 2)), 1, "c was deleted");
         assert_eq!(without_node(&all(&all_new), &BTreeSet::new(), &node_driver(3, 2)), 0);
+        let known = ["a", "c"].map(str::to_owned).into();
+        let b_runs = without_node(&all(&all_new), &known, &node_driver(3, 2));
+        assert_eq!(b_runs, 0, "Kubernetes counts a ready pod as available");
         let suspects = |minute| {
             let down = BTreeMap::from([("c".to_owned(), down_since(at(minute)))]);
             from_daemon_set(&all(&all_new), &down, &node_driver(3, 2)).unwrap().suspect

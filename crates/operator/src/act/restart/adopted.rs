@@ -7,7 +7,7 @@
 //! With the usual limit of one, a single dead node would leave the old password in all other pods. So VDO raises the
 //! limit by the number of these pods, notes the former one in an annotation, and restores it after the restart.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -22,6 +22,7 @@ use super::{
     super::{ApplySnafu, Error, NotRestartedSnafu, api_of},
     restarts,
 };
+use crate::cluster::pods::is_ready;
 
 /// Restarts the pods, raises the limit if a node goes down meanwhile, and restores it once all pods that can run have
 /// restarted. Returns false if there is nothing to do, or not yet.
@@ -145,10 +146,9 @@ impl PodsOfSet {
         if selector.is_empty() || id.kind != "DaemonSet" {
             return Ok(Self::default());
         }
-        let up = facts.cluster.nodes().filter(|node| node.ready);
-        let up: BTreeSet<&str> = up.map(|node| node.name.as_str()).collect();
-        let unknown = facts.cluster.nodes.is_empty();
-        let is_up = |node: &str| unknown || up.contains(node);
+        let nodes = facts.cluster.nodes();
+        let ready: BTreeMap<&str, bool> =
+            nodes.map(|node| (node.name.as_str(), node.ready)).collect();
         let pods = Api::<Pod>::namespaced(client.clone(), &id.namespace);
         let pods = pods.list(&ListParams::default().labels(&selector)).await?;
         let own = |pod: &&Pod| {
@@ -156,20 +156,27 @@ impl PodsOfSet {
                 .iter()
                 .any(|owner| Some(&owner.uid) == live.metadata.uid.as_ref())
         };
-        Ok(Self::count(pods.iter().filter(own), is_up, changed))
+        Ok(Self::count(pods.iter().filter(own), &ready, changed))
     }
 
-    /// The new pods have the annotation from the pod template.
+    /// The new pods have the annotation from the pod template. `ready` tells whether each known node is ready.
     fn count<'p>(
         pods: impl Iterator<Item = &'p Pod>,
-        is_up: impl Fn(&str) -> bool,
+        ready: &BTreeMap<&str, bool>,
         changed: &str,
     ) -> Self {
         let mut counted = Self::default();
         for pod in pods {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
             let annotation = pod.annotations().get(names::CREDENTIALS_CHANGED);
-            if node.is_some_and(|node| !is_up(node)) {
+            let unreachable = node.is_some_and(|node| match ready.get(node) {
+                Some(ready) => !ready,
+                // Without the permission to read nodes, VDO knows none.
+                None if ready.is_empty() => false,
+                // The Node was deleted, or it joined a moment ago. Kubernetes counts a ready pod as available.
+                None => pod.metadata.deletion_timestamp.is_some() || !is_ready(pod),
+            });
+            if unreachable {
                 counted.unreachable += 1;
             } else if annotation.is_none_or(|known| known != changed) {
                 counted.old += 1;
@@ -257,15 +264,37 @@ mod tests {
 
     #[test]
     fn pods_without_the_time_of_the_change_are_old() {
-        let pod = |node: &str, changed: &str| -> Pod {
-            serde_json::from_value(json!({
-                "metadata": {"annotations": {names::CREDENTIALS_CHANGED: changed}},
-                "spec": {"nodeName": node, "containers": []},
-            }))
-            .unwrap()
-        };
         let pods = [pod("a", NOW), pod("b", "before"), pod("c", "before"), pod("d", NOW)];
-        let counted = PodsOfSet::count(pods.iter(), |node| ["a", "b"].contains(&node), NOW);
+        let ready = BTreeMap::from([("a", true), ("b", true), ("c", false), ("d", false)]);
+        let counted = PodsOfSet::count(pods.iter(), &ready, NOW);
         assert_eq!((counted.old, counted.unreachable), (1, 2));
+    }
+
+    /// Kubernetes counts the ready pod as available: with a higher limit, two more pods would restart at a time.
+    #[test]
+    fn a_ready_pod_of_a_deleted_node_does_not_raise_the_limit() {
+        let mut runs = pod("deleted", "before");
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        runs.status = serde_json::from_value(ready).unwrap();
+        let mut ends = runs.clone();
+        ends.metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-11-18T10:00:00Z")).unwrap();
+        let nodes = BTreeMap::from([("a", true)]);
+        let count = |pod: &Pod, nodes| {
+            let counted = PodsOfSet::count([pod].into_iter(), nodes, NOW);
+            (counted.old, counted.unreachable)
+        };
+        assert_eq!(count(&runs, &nodes), (1, 0));
+        assert_eq!(count(&ends, &nodes), (0, 1));
+        assert_eq!(count(&pod("deleted", "before"), &nodes), (0, 1));
+        assert_eq!(count(&ends, &BTreeMap::new()), (1, 0), "VDO has no permission to read nodes");
+    }
+
+    fn pod(node: &str, changed: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"annotations": {names::CREDENTIALS_CHANGED: changed}},
+            "spec": {"nodeName": node, "containers": []},
+        }))
+        .unwrap()
     }
 }

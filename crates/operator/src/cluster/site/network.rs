@@ -87,7 +87,7 @@ pub(crate) fn network<P: Borrow<Pod>>(
         });
         let broken = own.filter(|pod| {
             let since = crate::cluster::workloads::unready_since(pod);
-            !crate::cluster::workloads::is_ready(pod) && is_old(since)
+            !crate::cluster::pods::is_ready(pod) && is_old(since)
         });
         missing.extend(broken.filter_map(crate::cluster::workloads::node_of));
     }
