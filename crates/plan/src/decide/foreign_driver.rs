@@ -106,10 +106,19 @@ fn not_adoptable(
     let replacement = release::first_install(facts, desired);
     let step = match (driver, replacement) {
         // Without a cloud provider, no new node would become usable.
-        (Driver::Cpi, Err(none)) => format!(
-            "Do not delete {name} yet, because VDO has no release to install in its place. {none} \
-             Upgrade Kubernetes, or set spec.cloudProvider.implementation: Rust"
-        ),
+        (Driver::Cpi, Err(none)) => {
+            let reason = none.reason;
+            let advice = match (none.images_gone, desired.implementation()) {
+                (false, _) => "",
+                (true, catalog::Implementation::Upstream) => {
+                    " Upgrade Kubernetes, or set spec.cloudProvider.implementation: Rust"
+                }
+                (true, _) => " Upgrade Kubernetes",
+            };
+            format!(
+                "Do not delete {name} yet, because VDO cannot install a release in its place. {reason}{advice}"
+            )
+        }
         // Its state is in the nodes, which keep their addresses and labels.
         (Driver::Cpi, Ok(_)) => format!(
             "kubectl delete {} --namespace {namespace} {name}   VDO then installs its own cloud provider; \

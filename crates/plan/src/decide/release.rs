@@ -195,18 +195,33 @@ pub(super) fn verified_version(vcenter: &VcenterConnection) -> Option<VsphereVer
     VsphereVersion::from_about(version, api_version, build).ok()
 }
 
-/// The release that VDO would install if the driver were not there, or the reason why there is none.
-pub(super) fn first_install(facts: &Facts, desired: &DesiredDriver<'_>) -> Result<Version, String> {
+/// The reason why VDO would install no release if the driver were not there.
+pub(super) struct NoFirstInstall {
+    pub(super) reason: String,
+    /// A release fits, but its images were deleted from their registry.
+    pub(super) images_gone: bool,
+}
+
+/// The release that VDO would install if the driver were not there.
+pub(super) fn first_install(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+) -> Result<Version, NoFirstInstall> {
     let decision = decision(facts, desired, &Record::default());
     if let Some(version) = decision.action.version() {
         return Ok(version.clone());
     }
+    let nothing_fits = decision.standstill == Some(Standstill::NothingFits);
+    let mut others = decision.others.iter().filter(|_| nothing_fits);
     let gone = |(_, reason): &&(Version, Reason)| matches!(reason, Reason::ImagesGone { .. });
-    let mut others = decision.others.iter();
-    let nearest = others.clone().find(gone).or_else(|| others.next());
+    let gone = others.clone().find(gone);
     let reasons = decision.standstill.iter().map(ToString::to_string);
+    let nearest = gone.or_else(|| others.next());
     let reasons = reasons.chain(nearest.map(|(version, reason)| format!("{version}: {reason}")));
-    Err(reasons.collect::<Vec<_>>().join(" "))
+    Err(NoFirstInstall {
+        reason: reasons.collect::<Vec<_>>().join(" "),
+        images_gone: gone.is_some(),
+    })
 }
 
 fn decision(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Decision {

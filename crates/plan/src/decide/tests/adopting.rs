@@ -672,6 +672,19 @@ fn reaches_ready_with_two_commands(world: &mut World, csi: &str, what: &str, min
 }
 
 #[test]
+fn a_wrong_pin_is_the_reason_to_keep_a_cloud_provider_that_a_release_could_replace() {
+    let mut world = go_vdo_with("vmware-system-csi", "3.0.4-rc.1", "1.2.1");
+    world.edit_spec(|config| {
+        config.spec.cloud_provider.as_mut().unwrap().version = Some("1.99.0".into());
+    });
+    let findings = world.plan().findings;
+    let finding = findings.iter().find(|finding| finding.code == "VDO-1922").unwrap();
+    let text = &finding.remedy[0];
+    assert!(text.contains("Do not delete") && text.contains("1.99.0 is pinned"), "{text}");
+    assert!(!text.contains("Upgrade Kubernetes"), "{text}");
+}
+
+#[test]
 fn a_storage_driver_that_is_older_than_the_catalog_is_adopted_only_from_the_go_vdo() {
     let mut world = go_vdo_with("vmware-system-csi", "2.5.1", "1.34.0");
     adopt(&mut world, "Automatic");
