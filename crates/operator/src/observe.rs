@@ -14,6 +14,7 @@ use std::{
 
 use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
 use catalog::Driver;
+use health::facts::Platform;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::DeserializeGuard};
@@ -80,14 +81,16 @@ pub async fn observe(
             return Ok(Observed { unreadable, ..observed });
         }
     };
+    let platform = around.platform(stores);
     let cluster = TargetCluster {
         version: around.version.version,
         version_text: around.version.text.clone(),
-        platform: around.platform(stores),
+        platform,
         owns_drivers: around.owns_drivers,
         uid: around.uid.clone(),
         nodes: placements(stores, vcenters),
-        proxy: stores.site.proxy(),
+        // Elsewhere, a missing permission to read OpenShift's objects must not hold up the drivers.
+        proxy: if platform == Platform::OpenShift { stores.site.proxy() } else { Ok(None) },
     };
     let drivers::FoundWorkloads { mut workloads, mut lookalikes } = drivers::find(stores);
     let (go_vdo, disguised) = stores.go_vdo(&around.namespace, around.pod.as_deref());

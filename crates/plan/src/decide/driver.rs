@@ -157,8 +157,7 @@ fn reconcile(
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) {
-    let is_verified = vcenters::are_verified(facts, desired, record, plan, notes);
-    if !is_verified || !proxy::is_known(facts, plan) {
+    if !vcenters::are_verified(facts, desired, record, plan, notes) {
         restore(facts, desired, record, plan);
         return;
     }
@@ -174,6 +173,10 @@ fn reconcile(
     };
     if first_rollout::waits(facts, desired, record, &target) {
         return first_rollout::hold(facts, desired, record, plan);
+    }
+    if !proxy::is_known(facts, plan) {
+        restore(facts, desired, record, plan);
+        return;
     }
     if let Some((step, next)) = gate(facts, desired.driver, record, &target) {
         plan.steps.push(step);

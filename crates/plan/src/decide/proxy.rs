@@ -65,6 +65,10 @@ impl Proxy<'_> {
             if !mounts.any(|mount| mount["mountPath"] == "/etc/cloud") {
                 continue;
             }
+            // The hosts that the cluster reaches without its proxy say nothing about the admin's proxy.
+            if matches!(self, Proxy::Cluster(_)) && has_own_proxy(container) {
+                continue;
+            }
             for (name, value) in &variables {
                 match self {
                     Proxy::Cluster(_) if has_variable(container, name) => {}
@@ -102,6 +106,17 @@ fn direct<'a>(except: impl Iterator<Item = &'a str>) -> String {
 /// A value in which the kubelet replaces nothing, such as a password with a dollar sign.
 fn verbatim(value: &str) -> String {
     value.replace('$', "$$")
+}
+
+/// Whether the admin set the URL of a proxy for the container.
+fn has_own_proxy(container: &Value) -> bool {
+    let mut variables = container["env"].as_array().into_iter().flatten();
+    variables.any(|variable| {
+        let is = |name: &str| {
+            variable["name"].as_str().is_some_and(|other| other.eq_ignore_ascii_case(name))
+        };
+        (is("HTTP_PROXY") || is("HTTPS_PROXY")) && variable["value"] != ""
+    })
 }
 
 /// Whether the admin set this variable for the container. The drivers read it in lower case too.

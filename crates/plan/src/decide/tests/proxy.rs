@@ -77,6 +77,12 @@ fn the_overrides_win_over_the_clusters_proxy() {
             cluster.clone(),
             direct,
         ),
+        // With another proxy, the driver must not reach hosts directly only because they are in the cluster's list.
+        (
+            json!({"storageController": {"env": with_env("HTTPS_PROXY", "http://own.example.com")}}),
+            None,
+            text("http://own.example.com"),
+        ),
         // A driver prefers the name in capital letters, so VDO must not add it.
         (json!({"storageController": {"env": with_env("https_proxy", "")}}), cluster.clone(), None),
         (json!({"storageController": {"env": with_env("GOGC", "50")}}), cluster.clone(), cluster),
