@@ -24,9 +24,10 @@ const NOT_IN_REQUESTS: [(&str, &str, &str); 1] = [(
 
 /// Tests in which the operator has other permissions for a while. They change its roles, add those of another driver
 /// namespace, or restart the API server, which denies everything until it has read the roles.
-const OTHER_PERMISSIONS: [&str; 6] = [
+const OTHER_PERMISSIONS: [&str; 7] = [
     "an_adopted_cloud_controller_restarts_with_a_new_password_in_its_own_secret",
     "a_driver_in_its_own_namespace_is_adopted_there_once_vdo_has_permission",
+    "the_command_in_the_finding_replaces_the_pods_of_a_driver_that_restarts_on_delete",
     "the_operator_reconnects_to_a_restarted_api_server_and_tells_olm_when_to_wait",
     "the_operator_uses_only_granted_permissions_and_reports_missing_ones",
     "the_operator_reports_failures_around_it_and_recovers",
