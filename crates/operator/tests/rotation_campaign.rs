@@ -16,7 +16,7 @@ mod driver;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use api::{CompatibilityConfig, VsphereCloudConfig};
+use api::{CompatibilityConfig, VDOConfigStatus, VsphereCloudConfig};
 use catalog::trust::{Bundle, SigningKey};
 use common::{NAMESPACE, Testbed};
 use driver::{DEAD, Driver, Reads, Session};
@@ -46,6 +46,9 @@ const LOCKED_AFTER: u32 = 5;
 const POLL: Duration = Duration::from_millis(100);
 /// The maximum number of rotations.
 const MAX_ROTATIONS: u64 = 200;
+
+/// The release of the storage driver that runs while a newer one waits.
+const HELD_RELEASE: &str = "3.6.3";
 
 const CPI: &str = "vsphere-cloud-controller-manager";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -320,14 +323,18 @@ impl Campaign {
                     "vsphereCloudConfigs": ["vc", "other"],
                     "topology": {"zone": "k8s-zone", "region": "k8s-region"},
                 },
-                "storageProvider": {"vsphereCloudConfigs": ["vc", "other"], "version": "3.6.3"},
+                "storageProvider": {"vsphereCloudConfigs": ["vc", "other"], "version": HELD_RELEASE},
             }))
             .await;
         testbed.ready(&self.operator, 120).await;
-        self.hold_the_upgrade(false).await;
+        for window in [true, false] {
+            self.hold_the_upgrade(window).await;
+            self.upgrade_is_held(window).await;
+        }
     }
 
-    /// A newer release of the storage driver exists, and waits for a window or an approval.
+    /// A newer release of the storage driver exists, and waits for a window or an approval. A rotation does not check
+    /// the status: the API server can refuse it, and a fault of the rotation before can hide the newer release.
     async fn hold_the_upgrade(&self, window: bool) {
         let later = Timestamp::now() + SignedDuration::from_hours(6);
         let window =
@@ -336,6 +343,38 @@ impl Campaign {
         let upgrades = json!({"policy": policy, "window": window});
         let change = json!({"upgrades": upgrades, "storageProvider": {"version": null}});
         self.testbed.change(json!({"spec": change})).await;
+    }
+
+    /// The status shows the newer release and the reason why it waits. Otherwise the rotations would not show that a new
+    /// password does not wait for an upgrade.
+    async fn upgrade_is_held(&self, window: bool) {
+        let reason = if window { "waits for the maintenance window" } else { "approve-csi=" };
+        let generation = self.testbed.config().await.metadata.generation;
+        let held = |status: &VDOConfigStatus| {
+            let csi = status.csi.clone().unwrap_or_default();
+            let newer = csi.target.is_some_and(|target| target != HELD_RELEASE);
+            let plan = serde_json::to_string(&status.plan).unwrap();
+            let observed = status.observed_generation == generation;
+            observed
+                && newer
+                && csi.version.as_deref() == Some(HELD_RELEASE)
+                && plan.contains(reason)
+        };
+        self.testbed.status(&format!("an upgrade is held: {reason}"), 60, held).await;
+        self.assert_the_held_release_runs(reason).await;
+    }
+
+    /// Reads the workloads, not the status: a rotation can end before VDO has written it.
+    async fn assert_the_held_release_runs(&self, what: &str) {
+        let controller = self.testbed.controller().await.spec.unwrap().template;
+        let node = self.testbed.node_driver().await.spec.unwrap().template;
+        let held = format!("/driver:v{HELD_RELEASE}");
+        for template in [controller, node] {
+            let containers = template.spec.unwrap().containers.into_iter();
+            let images: Vec<String> = containers.filter_map(|container| container.image).collect();
+            let runs = images.iter().any(|image| image.contains(&held));
+            assert!(runs, "{what}: the storage driver was upgraded: {images:?}");
+        }
     }
 
     /// Writes a signed catalog that expires after a few seconds and waits until it is in use and expired, or replaces an
@@ -440,7 +479,7 @@ impl Campaign {
         }
     }
 
-    /// Changes the password of one account. Returns how long both drivers took to use it.
+    /// Changes the password of one account. Returns how long both drivers took to use it after vCenter accepts it.
     async fn rotate(&mut self, seed: u64, rotation: Rotation) -> Duration {
         let what = format!("seed {seed} {rotation:?}");
         let number = usize::from(rotation.second);
@@ -462,16 +501,13 @@ impl Campaign {
         let mut user = VcenterUser::new(self.vcenter(number).user(), &new);
         user.lock_after = LOCKED_AFTER;
         self.vcenter(number).set_user(&user).await;
+        let since = Instant::now();
         tokio::time::sleep(Duration::from_millis(rotation.pause)).await;
         self.write_secret(number, &new).await;
-        let since = Instant::now();
-        if let Some(pause) = rotation.killed_after {
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-            self.operator.kill();
-            self.operator = start_operator(&self.testbed);
-        }
-        self.drivers_log_in(number, since, &what).await;
-        let took = since.elapsed();
+        let kill_at =
+            rotation.killed_after.map(|millis| Instant::now() + Duration::from_millis(millis));
+        let took = self.drivers_log_in(number, since, kill_at, &what).await;
+        self.assert_the_held_release_runs(&what).await;
         if rotation.without_vm == WithoutVm::Dead {
             self.assert_dead_pod_remains(&what);
         }
@@ -565,15 +601,29 @@ impl Campaign {
         }
         self.configs[0].password = new;
         self.testbed.change(json!({"spec": {"paused": null}})).await;
-        self.drivers_log_in(0, Instant::now(), "after the pause").await;
+        self.drivers_log_in(0, Instant::now(), None, "after the pause").await;
     }
 
-    /// Each driver has lost its session. Its leader logs in until it has one, and no pod keeps the old password.
-    async fn drivers_log_in(&mut self, number: usize, since: Instant, what: &str) {
+    /// Each driver has lost its session. Its leader logs in until it has one, and no pod keeps the old password. The
+    /// drivers also log in while the operator is dead. Returns the time that they took after `since`.
+    async fn drivers_log_in(
+        &mut self,
+        number: usize,
+        since: Instant,
+        mut kill_at: Option<Instant>,
+        what: &str,
+    ) -> Duration {
         let (host, new) = (self.configs[number].host, self.configs[number].password.clone());
         let mut waiting: BTreeMap<usize, Session> =
             (0..self.drivers.len()).map(|driver| (driver, Session::default())).collect();
-        while !waiting.is_empty() {
+        let mut took = Duration::ZERO;
+        while !waiting.is_empty() || kill_at.is_some() {
+            if kill_at.is_some_and(|at| at <= Instant::now()) {
+                kill_at = None;
+                self.operator.kill();
+                self.operator = start_operator(&self.testbed);
+            }
+            let waited = !waiting.is_empty();
             for (driver, session) in &mut waiting {
                 if let Some((leader, (user, password))) = self.drivers[*driver].leader(host)
                     && session.is_due(&leader)
@@ -582,11 +632,17 @@ impl Campaign {
                     self.logins += 1;
                     self.refused += usize::from(!accepted);
                     session.note(leader, accepted);
+                    if !accepted {
+                        self.assert_no_account_is_locked(what).await;
+                    }
                 }
             }
             waiting.retain(|driver, session| {
                 !session.accepted || !self.drivers[*driver].all_have(host, &new)
             });
+            if waited {
+                took = since.elapsed();
+            }
             let late = waiting.keys().filter(|_| since.elapsed() > ROTATION_LIMIT);
             let late: Vec<String> = late.map(|driver| self.drivers[*driver].describe()).collect();
             assert!(
@@ -599,8 +655,10 @@ impl Campaign {
                 // As a kubelet does.
                 self.operator = start_operator(&self.testbed);
             }
-            tokio::time::sleep(POLL).await;
+            let next = Instant::now() + POLL;
+            tokio::time::sleep_until(kill_at.map_or(next, |at| at.min(next))).await;
         }
+        took
     }
 
     async fn log_in(&self, number: usize, user: &str, password: &SecretText) -> bool {

@@ -11,7 +11,10 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     Api, Client, ResourceExt as _,
-    runtime::watcher::{self, Event, watcher},
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
 };
 use tokio::{task::JoinSet, time::Instant};
 
@@ -78,7 +81,8 @@ impl Driver {
         let one = watcher::Config::default().fields(&format!("metadata.name={secret}"));
         let noted = observed.clone();
         watch.spawn(async move {
-            let mut events = std::pin::pin!(watcher(secrets, one));
+            let mut events = std::pin::pin!(watcher(secrets, one).default_backoff());
+            // After an error, the watcher lists again.
             loop {
                 if let Ok(Some(Event::Apply(secret) | Event::InitApply(secret))) =
                     events.try_next().await
@@ -91,16 +95,23 @@ impl Driver {
         let own = watcher::Config::default().labels(selector);
         let noted = observed.clone();
         watch.spawn(async move {
-            let mut events = std::pin::pin!(watcher(pods, own));
+            let mut events = std::pin::pin!(watcher(pods, own).default_backoff());
+            let mut listed = BTreeSet::new();
             loop {
-                match events.try_next().await {
-                    Ok(Some(Event::Apply(pod) | Event::InitApply(pod))) => {
+                // After an error, the watcher lists again.
+                let Ok(Some(event)) = events.try_next().await else { continue };
+                match event {
+                    Event::Init => listed.clear(),
+                    Event::InitApply(pod) => {
+                        listed.insert(pod.uid().unwrap());
                         lock(&noted).note_pod(pod, reads);
                     }
-                    Ok(Some(Event::Delete(pod))) => {
+                    // Pods that ended between two watches have no event. The others keep what they read.
+                    Event::InitDone => lock(&noted).pods.retain(|uid, _| listed.contains(uid)),
+                    Event::Apply(pod) => lock(&noted).note_pod(pod, reads),
+                    Event::Delete(pod) => {
                         lock(&noted).pods.remove(&pod.uid().unwrap());
                     }
-                    _ => {}
                 }
             }
         });
