@@ -23,6 +23,45 @@ const WORKLOADS: [(&str, &str); 7] = [
     ("batch", "jobs"),
 ];
 
+/// The verbs with which an account makes a workload run pods. A change of the template also replaces the pods.
+const RUNS_PODS: [&str; 3] = ["create", "update", "patch"];
+
+/// The objects that rules of one resource are about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Names {
+    Any,
+    Only(BTreeSet<String>),
+}
+
+impl Names {
+    fn of<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Self {
+        let none = Self::Only(BTreeSet::new());
+        rules.into_iter().fold(none, |all, rule| {
+            let named = rule.names.iter().cloned().collect();
+            all.and(if rule.names.is_empty() { Self::Any } else { Self::Only(named) })
+        })
+    }
+
+    /// Any name next to some names is any name.
+    fn and(self, more: Self) -> Self {
+        match (self, more) {
+            (Self::Only(some), Self::Only(more)) => {
+                Self::Only(some.into_iter().chain(more).collect())
+            }
+            _ => Self::Any,
+        }
+    }
+
+    fn with_prefix(self, resource: &str) -> Self {
+        match self {
+            Self::Any => Self::Any,
+            Self::Only(names) => {
+                Self::Only(names.iter().map(|name| format!("{resource}/{name}")).collect())
+            }
+        }
+    }
+}
+
 /// The permissions of an account.
 struct Token {
     rules: Vec<Rule>,
@@ -59,33 +98,36 @@ impl Token {
         })
     }
 
-    /// The namespaces and object names for which the account has one of these verbs. No names: all objects.
+    /// The namespaces and object names for which the account has one of these verbs.
     fn places(
         &self,
         verbs: &'static [&'static str],
         group: &'static str,
         resource: &'static str,
-    ) -> BTreeMap<String, BTreeSet<String>> {
+    ) -> BTreeMap<String, Names> {
         let mut places = BTreeMap::new();
         for namespace in self.namespaces() {
             let rules: Vec<&Rule> = self.grants(verbs, group, resource, &namespace).collect();
-            let every = rules.iter().any(|rule| rule.names.is_empty());
-            let names = rules.iter().flat_map(|rule| &rule.names).cloned();
             if !rules.is_empty() {
-                places.insert(namespace, if every { BTreeSet::new() } else { names.collect() });
+                places.insert(namespace, Names::of(rules));
             }
         }
         places
     }
 
-    /// The namespaces in which the account can run pods, and the objects that run them.
-    fn pods(&self) -> BTreeMap<String, BTreeSet<String>> {
-        let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    /// The namespaces in which the account can run pods, and the objects that run them. A change of a running pod
+    /// creates none, so the table has another row for it.
+    fn pods(&self) -> BTreeMap<String, Names> {
+        let mut all: BTreeMap<String, Names> = BTreeMap::new();
         for (group, resource) in WORKLOADS {
-            let writes = &["create", "update", "patch"];
-            for (namespace, names) in self.places(writes, group, resource) {
-                let names = names.into_iter().map(|name| format!("{resource}/{name}"));
-                all.entry(namespace).or_default().extend(names);
+            let verbs: &[&str] = if resource == "pods" { &["create"] } else { &RUNS_PODS };
+            for (namespace, names) in self.places(verbs, group, resource) {
+                let names = names.with_prefix(resource);
+                let names = match all.remove(&namespace) {
+                    Some(known) => known.and(names),
+                    None => names,
+                };
+                all.insert(namespace, names);
             }
         }
         all
@@ -113,8 +155,8 @@ impl Token {
             let rules = rules_of(&self.objects, namespace, name);
             let other = Self { rules, objects: Vec::new() };
             let places = other.places(&["list"], "", "secrets");
-            found
-                .extend(places.into_iter().filter(|(_, names)| names.is_empty()).map(|(ns, _)| ns));
+            let lists = places.into_iter().filter(|(_, names)| *names == Names::Any);
+            found.extend(lists.map(|(namespace, _)| namespace));
         }
         found
     }
@@ -185,10 +227,10 @@ fn list(all: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-fn counted(places: &BTreeMap<String, BTreeSet<String>>) -> String {
-    let place = |(namespace, names): (&String, &BTreeSet<String>)| match names.len() {
-        0 => format!("`{namespace}`: any name"),
-        count => format!("`{namespace}`: {count} names"),
+fn counted(places: &BTreeMap<String, Names>) -> String {
+    let place = |(namespace, names): (&String, &Names)| match names {
+        Names::Any => format!("`{namespace}`: any name"),
+        Names::Only(names) => format!("`{namespace}`: {} names", names.len()),
     };
     places.iter().map(place).collect::<Vec<_>>().join("; ")
 }
@@ -275,8 +317,16 @@ fn a_stolen_token_reaches_no_secret_and_no_pod_outside_of_the_drivers_namespaces
     assert_eq!(evictions.into_keys().collect::<Vec<_>>(), ["vmware-system-csi"]);
     let changed = token.places(&["patch", "update"], "", "pods");
     assert_eq!(changed.into_keys().collect::<Vec<_>>(), ["vmware-system-csi"]);
-    let named = token.places(&["create", "patch", "delete"], "apps", "daemonsets");
-    assert!(named.values().all(|names| !names.is_empty()), "{named:?}");
+    for (group, resource) in WORKLOADS {
+        let written = token.places(&["create", "update", "patch", "delete"], group, resource);
+        for (namespace, names) in written {
+            // The operator changes pods whose names Kubernetes chose, and creates none.
+            let known = resource == "pods" && namespace == "vmware-system-csi";
+            assert!(known || names != Names::Any, "{resource} in {namespace}: no names");
+        }
+    }
+    let created = token.places(&["create", "delete"], "", "pods");
+    assert!(created.is_empty(), "{created:?}");
 }
 
 #[test]
@@ -284,7 +334,7 @@ fn a_stolen_token_reads_secrets_of_kube_system_only_by_name() {
     let token = Token::of_operator();
     let read = token.places(&["get", "list", "watch"], "", "secrets");
     let known = plan::written_names::readable_secrets();
-    assert_eq!(read["kube-system"], known, "and no rule without names");
+    assert_eq!(read["kube-system"], Names::Only(known), "and no rule without names");
     assert_eq!(token.binds(), Some(BTreeSet::new()), "no role brings it the others");
 }
 
@@ -318,7 +368,18 @@ fn permissions_that_a_role_grants_indirectly_are_found() {
         "a cluster-wide rule applies in every namespace"
     );
     let named = token(vec![rule(Some("a"), "daemonsets", "patch", &["driver"])]);
-    assert_eq!(named.pods()["a"], BTreeSet::from(["daemonsets/driver".to_owned()]));
+    let driver = BTreeSet::from(["daemonsets/driver".to_owned()]);
+    assert_eq!(named.pods()["a"], Names::Only(driver));
+    let mixed = |unnamed: &str| {
+        let named = rule(Some("a"), "daemonsets", "patch", &["driver"]);
+        token(vec![named, rule(Some("a"), unnamed, "create", &[])])
+    };
+    for unnamed in ["daemonsets", "deployments", "pods"] {
+        let pods = mixed(unnamed).pods();
+        assert_eq!(pods["a"], Names::Any, "an unnamed rule next to a named one: {unnamed}");
+    }
+    let changes = token(vec![rule(Some("a"), "pods", "patch", &[])]);
+    assert!(changes.pods().is_empty(), "a change of a running pod creates none");
     let tokens = token(vec![
         rule(Some("a"), "secrets", "create", &["s"]),
         rule(Some("a"), "secrets", "list", &[]),
