@@ -15,8 +15,14 @@ use crate::{
     is_ready,
 };
 
-const USER: &str = "puller";
-const PASSWORD: &str = "the password of the mirror";
+pub(crate) const USER: &str = "puller";
+pub(crate) const PASSWORD: &str = "the password of the mirror";
+
+/// The file with the login to a registry, as skopeo, podman and docker write it.
+pub(crate) fn login_file(registry: &str, password: &str) -> String {
+    let auth = STANDARD.encode(format!("{USER}:{password}"));
+    json!({"auths": {registry: {"auth": auth}}}).to_string()
+}
 
 fn pull_secrets(pod: &Pod) -> Vec<String> {
     let secrets = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
@@ -39,11 +45,8 @@ async fn operator_and_drivers_come_from_a_mirror_that_requires_credentials() {
     assert!(shown.contains("the registry requires credentials"), "{shown}");
     assert!(shown.contains("--pull-secret NAME"), "{shown}");
 
-    // As skopeo, podman and docker write it.
     let login = |password: &str| {
-        let auth = STANDARD.encode(format!("{USER}:{password}"));
-        let file = json!({"auths": {Registry::HOST: {"auth": auth}}}).to_string();
-        cluster.workdir.write("auth.json", file).unwrap();
+        cluster.workdir.write("auth.json", login_file(Registry::HOST, password)).unwrap();
     };
     let deploy = ["deploy", "--image", &image, "--pull-secret", "registry"];
     let deploy = [&deploy[..], &["--pull-secret-file", "auth.json"]].concat();

@@ -1,6 +1,6 @@
 //! The quick start, typed by a reader whose cluster has real nodes. The reader has what the page lists under "You
 //! need", and nothing else. The drivers are those of this project: the images of the upstream ones are not on this
-//! computer.
+//! computer. The registry requires a login, so the reader also follows the two sentences about it.
 
 #[allow(dead_code, reason = "not everything in it is needed here")]
 #[path = "../../../sandbox/tests/book/pages.rs"]
@@ -17,6 +17,7 @@ use serde_json::json;
 use testkit::{Inventory, Permission, Registry, VcenterUser, eventually};
 
 use crate::{
+    air_gap::{PASSWORD, USER, login_file},
     cluster::{Cluster, text},
     is_ready, taints,
 };
@@ -26,6 +27,10 @@ const PAGE: &str = "docs/quick-start.md";
 const VCENTER: &str = "vc-a.example.com";
 const THUMBPRINT: &str = "2F:A4:01:6B:9C:D3:7E:58:10:BB:42:C6:8D:E9:35:F0:7A:11:64:9E";
 const REGISTRY: &str = "registry.example.com/vdo";
+/// The start of the line that installs the operator.
+const DEPLOY: &str = "vdoctl deploy --image ";
+/// The start of the sentences that name what a registry with a login needs.
+const LOGIN: &str = "If the registry requires a login, add `";
 
 #[tokio::test]
 #[ignore = "needs root, namespaces and cgroup v1: make test-nodes"]
@@ -38,7 +43,10 @@ async fn the_quick_start_leads_to_a_volume_on_real_nodes() {
     let blocks = page.blocks();
     let own_drivers = blocks.iter().find(|block| block.text.contains("implementation: Rust"));
     let own_drivers = &own_drivers.expect("the page shows how to install our drivers").text;
-    let mut typed = 0;
+    let [flags, pull_secrets] = additions_for_login(&page);
+    let own_drivers = &format!("{own_drivers}    {pull_secrets}\n");
+    requires_login(&cluster);
+    let (mut typed, mut deployed) = (0, 0);
     for block in &blocks {
         match (block.language.as_str(), block.file()) {
             (_, Some(name)) => {
@@ -50,7 +58,15 @@ async fn the_quick_start_leads_to_a_volume_on_real_nodes() {
                 cluster.workdir.write(name, own_names(&cluster, &file)).unwrap();
             }
             ("sh", _) if block.is_make_targets() => pushes(&cluster, block),
-            ("sh", _) => types(&cluster, block, &block.text).await,
+            ("sh", _) => {
+                let is_deployed = |line: &str| line.starts_with(DEPLOY);
+                let with_flags = |line: &str| {
+                    if is_deployed(line) { format!("{line} {flags}") } else { line.to_owned() }
+                };
+                deployed += block.text.lines().filter(|line| is_deployed(line)).count();
+                let script: Vec<String> = block.text.lines().map(with_flags).collect();
+                types(&cluster, block, &script.join("\n")).await;
+            }
             ("console", _) => {
                 let commands = block.text.lines().filter_map(|line| line.strip_prefix("$ "));
                 types(&cluster, block, &commands.collect::<Vec<_>>().join("\n")).await;
@@ -60,7 +76,30 @@ async fn the_quick_start_leads_to_a_volume_on_real_nodes() {
         typed += 1;
     }
     assert!(typed >= 6, "{typed} blocks: the page has another structure");
+    assert_eq!(deployed, 1, "{PAGE} installs the operator in another way");
     has_result(&cluster, &page).await;
+}
+
+/// The flags of `vdoctl deploy` and the field below `images` that the page names for a registry with a login.
+fn additions_for_login(page: &Page) -> [String; 2] {
+    let text = page.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let named = text.split(LOGIN).skip(1).map(|rest| rest.split_once('`').unwrap());
+    let (named, rests): (Vec<_>, Vec<_>) =
+        named.map(|(code, rest)| (code.to_owned(), rest)).unzip();
+    let [flags, field]: [String; 2] = named.try_into().unwrap();
+    assert!(flags.starts_with("--pull-secret registry --pull-secret-file "), "{flags}");
+    assert!(field == "pullSecrets: [registry]", "{field}");
+    assert!(rests[1].starts_with(" below `images`"), "{}", rests[1]);
+    [flags, field]
+}
+
+/// From now on the nodes need the account that the reader has used with `docker login`. The reader's own pod needs none:
+/// its image is that of the pods' namespaces.
+fn requires_login(cluster: &Cluster) {
+    cluster.registry.require_account(USER, PASSWORD);
+    std::fs::create_dir(cluster.workdir.path().join(".docker")).unwrap();
+    let (host, _) = REGISTRY.split_once('/').unwrap();
+    cluster.workdir.write(".docker/config.json", login_file(host, PASSWORD)).unwrap();
 }
 
 /// A VDOConfig with the implementation and the images of `own_drivers`.
@@ -102,6 +141,7 @@ async fn types(cluster: &Cluster, block: &Block, script: &str) {
         .args(["-euo", "pipefail", "-c", &own_names(cluster, script)])
         .current_dir(cluster.workdir.path())
         .env("PATH", path.unwrap())
+        .env("HOME", cluster.workdir.path())
         .env("KUBECONFIG", cluster.plane.kubeconfig());
     let output = tokio::task::spawn_blocking(move || shell.output()).await.unwrap().unwrap();
     let shown = text(&output);
