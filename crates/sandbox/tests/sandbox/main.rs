@@ -86,6 +86,15 @@ async fn pods_of_ours_run_on_real_nodes_and_one_writes_to_a_volume() {
     ] {
         assert!(ended.output.contains(shown), "{shown}: {}", ended.output);
     }
+    let prompt = "\n$ kubectl get pods --all-namespaces --output wide\n";
+    let (_, pods) = ended.output.split_once(prompt).unwrap_or_else(|| panic!("{}", ended.output));
+    let is_operator = |line: &str| {
+        let mut words = line.split_whitespace();
+        words.next() == Some("vmware-system-vdo")
+            && words.next().is_some_and(|name| name.starts_with("vdo-"))
+            && words.take(2).eq(["1/1", "Running"])
+    };
+    assert!(pods.lines().any(is_operator), "no pod of the operator: {pods}");
     ended.leaves_nothing().await;
 }
 

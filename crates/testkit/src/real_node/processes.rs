@@ -8,26 +8,38 @@ use super::RealNode;
 
 impl RealNode {
     /// Kills the kubelet; the node starts it again, as a service manager does.
+    ///
+    /// # Panics
+    /// If no kubelet runs.
     pub fn kill_kubelet(&self) {
         self.kill("kubelet");
     }
 
     /// Kills containerd; the node starts it again. Its containers go on.
+    ///
+    /// # Panics
+    /// If no containerd runs.
     pub fn kill_containerd(&self) {
         self.kill("containerd");
     }
 
     /// Kills the processes of a program. A process has another id inside the node than outside: the name finds it.
+    ///
+    /// # Panics
+    /// If no such process runs on the node.
     pub fn kill(&self, program: &str) {
+        let mut killed = 0;
         for pid in descendants(self.inner) {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             #[expect(clippy::cast_possible_wrap, reason = "a pid is a positive i32")]
             if let Some(pid) =
                 rustix::process::Pid::from_raw(pid as i32).filter(|_| name.trim() == program)
+                && rustix::process::kill_process(pid, Signal::KILL).is_ok()
             {
-                let _ = rustix::process::kill_process(pid, Signal::KILL);
+                killed += 1;
             }
         }
+        assert!(killed > 0, "{program} does not run on {}", self.name);
     }
 
     /// The working set of a container in bytes, as the kubelet computes it. The path of its program ends with

@@ -92,6 +92,14 @@ async fn kubelets_restart(cluster: &Cluster, image: &str) {
     };
     let deploy = ["deploy", "--image", image, "--timeout", TIMEOUT];
     tokio::join!(cluster.does(&deploy), restarts);
+    eventually("the kubelets run again", 60, async || {
+        let runs = |node: &&RealNode| !node.proc_files("kubelet", "comm").is_empty();
+        match cluster.nodes.iter().find(|node| !runs(node)) {
+            None => Ok(()),
+            Some(node) => Err(format!("no kubelet runs on {}", node.name())),
+        }
+    })
+    .await;
     let configure = cluster.configure(json!({"cloudProvider": cloud_provider()}));
     let restart = async { cluster.nodes.iter().for_each(RealNode::kill_kubelet) };
     tokio::join!(configure, restart);

@@ -118,7 +118,8 @@ async fn vdo_is_installed_from_a_registry_and_its_pods_initialise_real_nodes() {
     for (choice, host) in [(None, None), (Some("always"), Some(true)), (None, Some(true))] {
         let choice: Vec<&str> =
             choice.into_iter().flat_map(|one| ["--host-network", one]).collect();
-        cluster.upgrade(&[&["--image", &image], &choice[..]].concat()).await;
+        let gap = cluster.upgrade(&[&["--image", &image], &choice[..]].concat()).await;
+        assert!(gap < LEASE, "{choice:?}: nobody led for {gap:?}");
         let operators = cluster.operators().await;
         let used = operators.iter().map(|pod| pod.spec.as_ref().unwrap().host_network);
         assert_eq!(used.collect::<Vec<_>>(), [host; 2], "{choice:?}");
