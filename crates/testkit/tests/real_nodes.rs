@@ -105,7 +105,9 @@ async fn ctrl_c_ends_a_download_of_packages() {
     let slow = workdir.write("apt-get", "#!/bin/sh\necho started\nexec sleep 600\n").unwrap();
     std::fs::set_permissions(&slow, Permissions::from_mode(0o755)).unwrap();
     let path = std::env::var("PATH").unwrap();
-    let mut download = Command::new(testkit::repository().join("scripts/apt-get"));
+    // A shell that starts tests in the background ignores the signal, and so would the script.
+    let mut download = Command::new("env");
+    download.arg("--default-signal=INT").arg(testkit::repository().join("scripts/apt-get"));
     download.arg("update").env("PATH", format!("{}:{path}", workdir.path().display()));
     // A terminal sends the signal to all processes of the group.
     let mut download = download.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
@@ -114,7 +116,7 @@ async fn ctrl_c_ends_a_download_of_packages() {
     let group = format!("-{}", download.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
     let ended =
-        eventually("it ends", 10, async || download.try_wait().unwrap().ok_or("it goes on")).await;
+        eventually("it ends", 30, async || download.try_wait().unwrap().ok_or("it goes on")).await;
     assert!(!ended.success(), "{ended:?}");
 }
 
