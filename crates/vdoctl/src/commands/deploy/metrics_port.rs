@@ -45,12 +45,16 @@ fn host_port(objects: &[Object]) -> Option<u16> {
     Some(listen.map_or(PORT, |listen| listen.port()))
 }
 
-/// Whether a pod that is not the operator's uses this port of its node.
+/// Whether a pod that is not the operator's uses this port of its node. A pod that ended still declares its ports.
 fn uses(pod: &Pod, port: u16) -> bool {
     let Some(spec) = &pod.spec else { return false };
     let scheduled = spec.node_name.is_some() && pod.namespace().as_deref() != Some(api::NAMESPACE);
-    let mut ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
-    scheduled && ports.any(|one| one.host_port == Some(port.into()))
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let ended = matches!(phase, Some("Succeeded" | "Failed"));
+    let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    // TCP is the default.
+    let mut ports = ports.filter(|one| one.protocol.as_deref().is_none_or(|name| name == "TCP"));
+    scheduled && !ended && ports.any(|one| one.host_port == Some(port.into()))
 }
 
 #[cfg(test)]
@@ -74,6 +78,27 @@ mod tests {
         assert!(uses(&pod("monitoring", 8089), 8089));
         assert!(!uses(&pod("monitoring", 9100), 8089));
         assert!(!uses(&pod(api::NAMESPACE, 8089), 8089));
+    }
+
+    #[test]
+    fn pods_that_ended_take_no_port() {
+        for (phase, expected) in
+            [("Pending", true), ("Running", true), ("Succeeded", false), ("Failed", false)]
+        {
+            let mut pod = pod("monitoring", 8089);
+            pod.status = serde_json::from_value(json!({"phase": phase})).unwrap();
+            assert_eq!(uses(&pod, 8089), expected, "{phase}");
+        }
+    }
+
+    #[test]
+    fn only_tcp_ports_conflict_with_the_metrics() {
+        for (protocol, expected) in [("TCP", true), ("UDP", false), ("SCTP", false)] {
+            let mut pod = pod("monitoring", 8089);
+            let ports = pod.spec.as_mut().unwrap().containers[0].ports.as_mut().unwrap();
+            ports[0].protocol = Some(protocol.to_owned());
+            assert_eq!(uses(&pod, 8089), expected, "{protocol}");
+        }
     }
 
     #[test]
