@@ -103,7 +103,7 @@ struct Monitoring {
     labels: BTreeMap<String, String>,
 }
 
-/// The proxy through which the operator fetches the catalog
+/// The proxy through which the operator connects to vCenters and downloads catalogs
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Proxy {
@@ -111,7 +111,7 @@ struct Proxy {
     http: String,
     /// The value of `HTTPS_PROXY`.
     https: String,
-    /// The value of `NO_PROXY`. Add the API server and the vCenters.
+    /// The value of `NO_PROXY`: hosts to which the operator connects without the proxy.
     no_proxy: String,
 }
 
