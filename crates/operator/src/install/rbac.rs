@@ -409,7 +409,7 @@ mod tests {
                 continue;
             }
             for rule in object.0["rules"].as_array().unwrap() {
-                let writes: Vec<&str> = ["create", "patch", "update", "delete", "deletecollection"]
+                let writes: Vec<&str> = ["create", "delete", "deletecollection", "patch", "update"]
                     .into_iter()
                     .filter(|verb| has(rule, "verbs", verb))
                     .collect();

@@ -75,7 +75,7 @@ fn an_unknown_field_is_located() {
         (
             "channel: latest",
             "channel: latset",
-            &["channel cannot be \"latset\"", "[typo.yaml:541:36]", "did you mean latest?"],
+            &["channel cannot be \"latset\"", "[typo.yaml:LINE:36]", "did you mean latest?"],
         ),
         ("serial: 1\n", "", &["missing field `serial`"]),
         ("serial: 1\n", "serial: [1\n", &["this is not valid YAML"]),
@@ -83,12 +83,15 @@ fn an_unknown_field_is_located() {
     for (from, to, words) in wrong {
         let text = catalog::EMBEDDED.replacen(from, to, 1);
         assert_ne!(text, catalog::EMBEDDED, "{from}");
+        // The first release that is on this channel is on another line in the next catalog.
+        let line = text.lines().position(|line| line.contains(to)).map_or(0, |at| at + 1);
         at.write("typo.yaml", text).unwrap();
         // Also before publishing and without a cluster.
         for command in ["verify", "build", "import"] {
             let output = refused(&at, &[command, "typo.yaml"]);
             for word in words {
-                assert!(output.contains(word), "{command} {to}: {word}: {output}");
+                let word = word.replace("LINE", &line.to_string());
+                assert!(output.contains(&word), "{command} {to}: {word}: {output}");
             }
         }
     }
