@@ -34,7 +34,7 @@ enum Names {
 }
 
 impl Names {
-    fn of<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Self {
+    fn from_rules<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Self {
         let none = Self::Only(BTreeSet::new());
         rules.into_iter().fold(none, |all, rule| {
             let named = rule.names.iter().cloned().collect();
@@ -109,7 +109,7 @@ impl Token {
         for namespace in self.namespaces() {
             let rules: Vec<&Rule> = self.grants(verbs, group, resource, &namespace).collect();
             if !rules.is_empty() {
-                places.insert(namespace, Names::of(rules));
+                places.insert(namespace, Names::from_rules(rules));
             }
         }
         places
