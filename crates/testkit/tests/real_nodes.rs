@@ -67,6 +67,33 @@ async fn trickle(mut client: TcpStream) -> std::io::Result<()> {
     }
 }
 
+/// The script that packs the tools of the storage driver's image, with a cache and a mirror of its own.
+fn storage_tools(workdir: &Workdir, mirror: &str) -> Command {
+    let sources = workdir.write("sources.list", format!("deb {mirror} stable main\n")).unwrap();
+    let config = format!(
+        "Dir::Etc::sourcelist \"{}\";\nDir::Etc::sourceparts \"/dev/null\";\nDir::Etc::Parts \"/dev/null\";\n\
+         Dir::Etc::Main \"/dev/null\";\nAcquire::http::Proxy \"false\";\n",
+        sources.display()
+    );
+    let config = workdir.write("apt.conf", config).unwrap();
+    let mut tools = Command::new(testkit::repository().join("scripts/storage-tools"));
+    tools.arg("amd64").arg(workdir.path().join("tools.tar"));
+    tools.env("APT_CONFIG", config).env("VDO_CACHE", workdir.path());
+    tools
+}
+
+#[test]
+#[ignore = "needs apt-get: make test-nodes"]
+fn a_mirror_that_cannot_be_reached_is_asked_again_by_the_next_build() {
+    let workdir = Workdir::new("no-mirror").unwrap();
+    let output = storage_tools(&workdir, "http://127.0.0.1:1/debian").output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{shown}");
+    assert!(shown.contains("the lists of packages cannot be read"), "{shown}");
+    let updated = workdir.path().join("storage-tools/apt-amd64/updated");
+    assert!(!updated.exists(), "for a day, no build would read the lists");
+}
+
 #[tokio::test]
 #[ignore = "needs apt-get: make test-nodes"]
 async fn a_mirror_that_never_finishes_does_not_stop_the_build_of_an_image_for_ever() {
@@ -79,16 +106,8 @@ async fn a_mirror_that_never_finishes_does_not_stop_the_build_of_an_image_for_ev
             clients.spawn(trickle(client));
         }
     };
-    let sources = workdir.write("sources.list", format!("deb {url} stable main\n")).unwrap();
-    let config = format!(
-        "Dir::Etc::sourcelist \"{}\";\nDir::Etc::sourceparts \"/dev/null\";\nDir::Etc::Parts \"/dev/null\";\n\
-         Dir::Etc::Main \"/dev/null\";\nAcquire::http::Proxy \"false\";\n",
-        sources.display()
-    );
-    let config = workdir.write("apt.conf", config).unwrap();
-    let mut tools = Command::new(testkit::repository().join("scripts/storage-tools"));
-    tools.arg("amd64").arg(workdir.path().join("tools.tar"));
-    tools.env("APT_CONFIG", config).env("VDO_CACHE", workdir.path()).env("VDO_APT_SECONDS", "2");
+    let mut tools = storage_tools(&workdir, &url);
+    tools.env("VDO_APT_SECONDS", "2");
     let output = tokio::select! {
         output = tokio::task::spawn_blocking(move || tools.output()) => output.unwrap().unwrap(),
         () = serve => panic!("the mirror ended"),
