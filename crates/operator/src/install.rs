@@ -18,7 +18,8 @@ mod rbac;
 
 const NAME: &str = "vdo";
 const NAMESPACE: &str = api::NAMESPACE;
-const IMAGE: &str = concat!("ghcr.io/vmware-tanzu/vdo:", env!("CARGO_PKG_VERSION"));
+/// The published image of the operator, of this version.
+pub const IMAGE: &str = concat!("ghcr.io/vmware-tanzu/vdo:", env!("CARGO_PKG_VERSION"));
 
 /// The annotation with the only SecurityContextConstraints under which OpenShift admits a pod. Other distributions
 /// ignore it.
@@ -52,7 +53,7 @@ pub const LISTEN: &str = "VDO_LISTEN";
 /// The port of the metrics, unless an admin chooses another.
 pub const PORT: u16 = 8089;
 /// The label with the version of the operator that a pod runs.
-const VERSION: &str = "app.kubernetes.io/version";
+pub const VERSION: &str = "app.kubernetes.io/version";
 
 /// The environment variable with the namespaces of drivers, in addition to the usual ones.
 pub const DRIVER_NAMESPACES: &str = "VDO_DRIVER_NAMESPACES";

@@ -77,7 +77,8 @@ impl Deploy {
         if let Some(form) = self.output {
             Network::by_choice(self.host_network).apply(&mut objects);
             self.pod.apply(&mut objects, None)?;
-            add_pull_secret(&mut objects, self.pod.pull_secret()?);
+            let secret = self.pod.pull_secret(&objects)?;
+            add_pull_secret(&mut objects, secret);
             let texts = objects.iter().map(|object| super::formatted(form, &object.0));
             let texts = texts.collect::<Outcome<Vec<String>>>()?;
             return screen.print(&texts.join("---\n"));
@@ -109,7 +110,8 @@ impl Deploy {
             network.apply(&mut objects);
         }
         self.pod.apply(&mut objects, running.as_ref())?;
-        add_pull_secret(&mut objects, self.pod.pull_secret()?);
+        let secret = self.pod.pull_secret(&objects)?;
+        add_pull_secret(&mut objects, secret);
         // A dry run of all objects comes first, so that a rejection leaves the cluster unchanged.
         let refused = |error| refused(error, file.as_ref());
         let compared = writing::compare(&cluster.client, objects.clone()).await.map_err(refused)?;

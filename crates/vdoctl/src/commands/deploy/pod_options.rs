@@ -7,7 +7,8 @@ use clap::Args;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::PodSpec};
 use kube::ResourceExt as _;
 use operator::install::{
-    LISTEN, WITHOUT_POD_NETWORK, listen_on_host_network, listen_on_pod_network, set_version,
+    IMAGE, LISTEN, VERSION, WITHOUT_POD_NETWORK, listen_on_host_network, listen_on_pod_network,
+    set_version,
 };
 use semver::Version;
 use serde_json::{Value, json};
@@ -25,7 +26,8 @@ const RESOURCES: &str = "vdo.vmware.com/resources";
 
 #[derive(Args, Debug, Default)]
 pub(crate) struct PodOptions {
-    /// The image of the operator, instead of the published one.
+    /// The image of the operator, instead of the published one. Without the flag, an operator from another repository
+    /// stays in that repository.
     #[arg(long)]
     image: Option<String>,
     /// The version of the operator, for example to roll back an upgrade: the image with this tag, from the repository of
@@ -36,7 +38,8 @@ pub(crate) struct PodOptions {
     /// flag.
     #[arg(long = "pull-secret", value_name = "NAME")]
     pull_secrets: Vec<String>,
-    /// Create the Secret of --pull-secret from this file, which docker login or podman login wrote.
+    /// Create the Secret of --pull-secret from this file, which docker login or podman login wrote. The Secret gets only
+    /// the credentials of the registry of the operator's image.
     #[arg(long, value_name = "FILE", requires = "pull_secrets")]
     pull_secret_file: Option<PathBuf>,
     /// The key of a taint that the operator's pods tolerate, in addition to those of new nodes and control planes.
@@ -72,8 +75,7 @@ pub(crate) struct PodOptions {
 }
 
 impl PodOptions {
-    /// Adds the options to the operator's Deployment. An option that is not given stays as it is in `running`, except
-    /// for the image.
+    /// Adds the options to the operator's Deployment. An option that is not given stays as it is in `running`.
     pub(crate) fn apply(&self, objects: &mut [Object], running: Option<&Deployment>) -> Outcome {
         if let Some(image) = self.image.as_deref()
             && image.parse::<Image>().is_err()
@@ -86,6 +88,7 @@ impl PodOptions {
         check_version(self.version.as_ref())?;
         check_proxy(self.proxy.as_deref())?;
         let kept = running.map(RunningOptions::read).unwrap_or_default();
+        let kept_image = kept.own_image();
         let pull_secrets = given_or(&self.pull_secrets, kept.pull_secrets);
         let tolerated = given_or(&self.tolerated, kept.tolerated);
         let variables = [
@@ -112,7 +115,9 @@ impl PodOptions {
             let published = container["image"].as_str().unwrap_or_default();
             let installed = kept.image.as_deref().unwrap_or(published);
             let chosen = self.version.as_ref().map(|version| tagged(installed, version));
-            if let Some(image) = self.image.clone().or(chosen) {
+            // The image in a user's manifest wins over the installed one.
+            let kept = kept_image.clone().filter(|_| published == IMAGE);
+            if let Some(image) = self.image.clone().or(chosen).or(kept) {
                 container["image"] = image.into();
             }
             for (name, value) in &variables {
@@ -141,8 +146,9 @@ impl PodOptions {
         kept
     }
 
-    /// The Secret of --pull-secret-file.
-    pub(crate) fn pull_secret(&self) -> Outcome<Option<Object>> {
+    /// The Secret of --pull-secret-file, for the image in the operator's Deployment. The drivers' namespaces get copies
+    /// of it, so it contains no other credentials of the file.
+    pub(crate) fn pull_secret(&self, objects: &[Object]) -> Outcome<Option<Object>> {
         let (Some(path), [name, ..]) = (&self.pull_secret_file, self.pull_secrets.as_slice())
         else {
             return Ok(None);
@@ -156,23 +162,55 @@ impl PodOptions {
             }
         };
         let parsed: Value = serde_json::from_str(&text).unwrap_or_default();
-        let Some(registries) = parsed["auths"].as_object().filter(|auths| !auths.is_empty()) else {
+        let Some(logins) = parsed["auths"].as_object().filter(|auths| !auths.is_empty()) else {
             return request(
                 format!("{shown} contains no credentials: it has no field auths"),
                 "use the file that docker login or podman login wrote, usually ~/.docker/config.json",
             );
         };
-        if let Some((registry, _)) = registries.iter().find(|(_, entry)| entry["auth"].is_null()) {
+        let registry = registry_of(objects);
+        let of_registry = |(name, _): &(&String, &Value)| host_of(name) == registry;
+        let logins: Vec<(&String, &Value)> = logins.iter().filter(of_registry).collect();
+        if logins.is_empty() {
             return request(
-                format!("{shown} has no password for {registry}: it is in a credential helper"),
+                format!(
+                    "{shown} has no credentials for {registry}, the registry of the operator's image"
+                ),
+                format!("log in first: podman login --authfile FILE {registry}"),
+            );
+        }
+        if let Some((login, _)) = logins.iter().find(|(_, entry)| entry["auth"].is_null()) {
+            return request(
+                format!("{shown} has no password for {login}: it is in a credential helper"),
                 "log in again with a file of its own: podman login --authfile FILE REGISTRY",
             );
         }
+        let logins: serde_json::Map<String, Value> =
+            logins.into_iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
         Ok(Some(Object(json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
             "metadata": {"name": name, "namespace": api::NAMESPACE},
-            "stringData": {".dockerconfigjson": text},
+            "stringData": {".dockerconfigjson": json!({"auths": logins}).to_string()},
         }))))
+    }
+}
+
+/// The registry of the image in the operator's Deployment.
+fn registry_of(objects: &[Object]) -> String {
+    let mut deployments = objects.iter().filter(|object| is_deployment(object));
+    let image = deployments.find_map(|object| object.0.pointer(CONTAINER)?["image"].as_str());
+    host_of(&name_of(image.unwrap_or(IMAGE)))
+}
+
+/// The host of an image, or of a login: `https://registry.example.com/v2/`, `registry.example.com:5000` and
+/// `registry.example.com/vdo` are forms of logins. An image without a host comes from Docker Hub.
+fn host_of(name: &str) -> String {
+    let name = name.split_once("://").map_or(name, |(_, rest)| rest);
+    let host = name.split('/').next().unwrap_or_default();
+    match host {
+        "index.docker.io" => "docker.io".to_owned(),
+        host if host.contains(['.', ':']) || host == "localhost" => host.to_owned(),
+        _ => "docker.io".to_owned(),
     }
 }
 
@@ -184,8 +222,12 @@ fn is_deployment(object: &Object) -> bool {
 
 /// The image of a version in the repository of another image.
 fn tagged(image: &str, version: &Version) -> String {
-    let name = image.parse::<Image>().map_or_else(|_| image.to_owned(), |image| image.name);
-    format!("{name}:{version}")
+    format!("{}:{version}", name_of(image))
+}
+
+/// An image without its tag and its digest.
+fn name_of(image: &str) -> String {
+    image.parse::<Image>().map_or_else(|_| image.to_owned(), |image| image.name)
 }
 
 /// A later version can need objects that this vdoctl does not know.
@@ -204,6 +246,7 @@ fn check_version(version: Option<&Version>) -> Outcome {
 #[derive(Debug, Default, PartialEq)]
 struct RunningOptions {
     image: Option<String>,
+    version: Option<String>,
     pull_secrets: Vec<String>,
     tolerated: Vec<String>,
     log_level: Option<String>,
@@ -215,10 +258,11 @@ struct RunningOptions {
 
 impl RunningOptions {
     fn read(deployment: &Deployment) -> Self {
-        let Some(pod) = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref())
-        else {
+        let template = deployment.spec.as_ref().map(|spec| &spec.template);
+        let Some(pod) = template.and_then(|template| template.spec.as_ref()) else {
             return Self::default();
         };
+        let labels = template.and_then(|template| template.metadata.as_ref()?.labels.as_ref());
         let pull_secrets =
             pod.image_pull_secrets.iter().flatten().map(|s| s.name.clone()).collect();
         let listen = variable(pod, LISTEN).and_then(|address| address.parse::<SocketAddr>().ok());
@@ -226,6 +270,7 @@ impl RunningOptions {
         let resources = resources.and_then(|text| serde_json::from_str(text).ok());
         Self {
             image: pod.containers.first().and_then(|container| container.image.clone()),
+            version: labels.and_then(|labels| labels.get(VERSION).cloned()),
             pull_secrets,
             tolerated: tolerated(pod),
             log_level: variable(pod, LOG),
@@ -233,6 +278,20 @@ impl RunningOptions {
             no_proxy: variable(pod, NO_PROXY),
             port: listen.map(|listen| listen.port()),
             resources: resources.unwrap_or_default(),
+        }
+    }
+}
+
+impl RunningOptions {
+    /// The image for vdoctl's own version, if the user has installed the operator from another repository than the
+    /// published one. An image of that version stays as it is, because its tag can be any text.
+    fn own_image(&self) -> Option<String> {
+        let installed = self.image.as_ref()?;
+        let own = env!("CARGO_PKG_VERSION").parse::<Version>().ok()?;
+        match () {
+            () if name_of(installed) == name_of(IMAGE) => None,
+            () if self.version.as_deref() == Some(&own.to_string()) => Some(installed.clone()),
+            () => Some(tagged(installed, &own)),
         }
     }
 }
@@ -364,6 +423,74 @@ mod tests {
         let mut again = operator::install::objects();
         none().apply(&mut again, Some(&deployment(&plain))).unwrap();
         assert_eq!(again, plain, "not even the order, which would replace the pods");
+    }
+
+    fn image(objects: &[Object]) -> String {
+        deployment(objects).spec.unwrap().template.spec.unwrap().containers[0]
+            .image
+            .clone()
+            .unwrap()
+    }
+
+    /// The image after the operator is deployed again without any option.
+    fn image_of_second(first: &[Object]) -> String {
+        let mut again = operator::install::objects();
+        none().apply(&mut again, Some(&deployment(first))).unwrap();
+        image(&again)
+    }
+
+    #[test]
+    fn an_operator_from_another_registry_stays_there() {
+        let own = env!("CARGO_PKG_VERSION");
+        let mut first = operator::install::objects();
+        let mirrored = "mirror.example.com/vdo:reviewed";
+        PodOptions { image: Some(mirrored.into()), ..none() }.apply(&mut first, None).unwrap();
+        assert_eq!(image_of_second(&first), mirrored);
+        // An earlier vdoctl deployed it.
+        for object in &mut first {
+            set_version(object, "0.6.9");
+        }
+        assert_eq!(image_of_second(&first), format!("mirror.example.com/vdo:{own}"));
+        let mut manifest = operator::install::objects();
+        let theirs = PodOptions { image: Some("other.example.com/vdo:1".into()), ..none() };
+        theirs.apply(&mut manifest, None).unwrap();
+        none().apply(&mut manifest, Some(&deployment(&first))).unwrap();
+        assert_eq!(image(&manifest), "other.example.com/vdo:1", "the user's manifest wins");
+        let mut published = operator::install::objects();
+        let pinned = format!("{IMAGE}@sha256:{}", "0".repeat(64));
+        PodOptions { image: Some(pinned), ..none() }.apply(&mut published, None).unwrap();
+        assert_eq!(image_of_second(&published), IMAGE);
+    }
+
+    #[test]
+    fn the_pull_secret_has_only_the_credentials_of_the_registry() {
+        let file = std::env::temp_dir().join(format!("vdoctl-logins-{}", std::process::id()));
+        let login = |name: &str| json!({name: {"auth": "bWluZQ=="}, "other.example.com": {}});
+        let mut objects = operator::install::objects();
+        let options = PodOptions {
+            image: Some("registry.example.com:5000/vdo:1".into()),
+            pull_secrets: vec!["registry".into()],
+            pull_secret_file: Some(file.clone()),
+            ..none()
+        };
+        options.apply(&mut objects, None).unwrap();
+        let secret = |auths: Value| {
+            std::fs::write(&file, json!({"auths": auths}).to_string()).unwrap();
+            options.pull_secret(&objects)
+        };
+        for name in ["registry.example.com:5000", "https://registry.example.com:5000/v2/"] {
+            let secret = secret(login(name)).unwrap().unwrap().0;
+            let text = secret["stringData"][".dockerconfigjson"].as_str().unwrap();
+            let stored: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(stored, json!({"auths": {name: {"auth": "bWluZQ=="}}}));
+        }
+        let refused = format!("{:?}", secret(login("registry.example.com")).unwrap_err());
+        assert!(refused.contains("no credentials for registry.example.com:5000"), "{refused}");
+        let helper = json!({"registry.example.com:5000": {}});
+        let refused = format!("{:?}", secret(helper).unwrap_err());
+        assert!(refused.contains("credential helper"), "{refused}");
+        std::fs::remove_file(file).unwrap();
+        assert_eq!(host_of("https://index.docker.io/v1/"), host_of("acme/vdo"));
     }
 
     #[test]
