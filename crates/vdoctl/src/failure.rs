@@ -247,6 +247,17 @@ pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
+impl Failure {
+    /// Whether the API server did not answer, or answered with an error of its own, as it does while it restarts.
+    pub(crate) fn is_temporary(&self) -> bool {
+        let Self::Api { source, .. } = self else { return false };
+        match source.as_ref() {
+            kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+            _ => true,
+        }
+    }
+}
+
 fn api_advice(error: &kube::Error) -> Option<String> {
     match error {
         error if is_forbidden(error) => Some(
@@ -335,6 +346,22 @@ pub(crate) fn request<T>(text: impl Into<String>, help: impl Into<String>) -> Ou
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_faults_of_the_api_server_are_temporary() {
+        let answer = |code: u16| {
+            let status: kube::core::Status =
+                serde_json::from_value(serde_json::json!({"code": code})).unwrap();
+            let source = Box::new(kube::Error::Api(Box::new(status)));
+            Failure::Api { doing: "reading the operator".into(), source }
+        };
+        for code in [429, 500, 503] {
+            assert!(answer(code).is_temporary(), "{code}");
+        }
+        for code in [401, 403, 404] {
+            assert!(!answer(code).is_temporary(), "{code}");
+        }
+    }
 
     fn kinds() -> Vec<Failure> {
         let (text, help) = (|| "text".to_owned(), String::new);

@@ -176,8 +176,12 @@ impl Deploy {
         let definitions = Api::<CustomResourceDefinition>::all(cluster.client.clone());
         let end = Instant::now() + Duration::from_secs(self.timeout);
         loop {
-            let definition = definitions.get(name).await.doing("reading a definition")?;
-            let conditions = definition.status.and_then(|status| status.conditions);
+            let definition = match definitions.get(name).await.doing("reading a definition") {
+                // The API server may restart.
+                Err(failure) if failure.is_temporary() && Instant::now() < end => None,
+                other => Some(other?),
+            };
+            let conditions = definition.and_then(|definition| definition.status?.conditions);
             let served = conditions.into_iter().flatten();
             if served.into_iter().any(|c| c.type_ == "Established" && c.status == "True") {
                 return Ok(());
@@ -198,7 +202,15 @@ impl Deploy {
         let mut step = ProgressStep::begin(screen, "Start the operator");
         let end = Instant::now() + Duration::from_secs(self.timeout);
         loop {
-            let progress = rollout.progress().await?;
+            let progress = match rollout.progress().await {
+                // The API server may restart.
+                Err(failure) if failure.is_temporary() && Instant::now() < end => {
+                    step.waits("the API server does not answer");
+                    sleep(PACE).await;
+                    continue;
+                }
+                other => other?,
+            };
             let pods = format!("{} of {} pods", progress.ready, progress.wanted);
             if progress.complete {
                 step.done(&pods);
