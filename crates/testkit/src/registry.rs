@@ -90,9 +90,15 @@ impl Registry {
         self.front.set_cut(true);
     }
 
+    /// Accepts the connections of nodes and answers no request, until [`Self::heal`].
+    pub fn fall_silent(&self) {
+        self.front.set_silent(true);
+    }
+
     /// Serves nodes again, and the right content.
     pub fn heal(&self) {
         self.front.set_cut(false);
+        self.front.set_silent(false);
         self.front.forget_substitutes();
     }
 

@@ -20,6 +20,9 @@ use crate::failure::{Doing as _, Outcome};
 /// often fails, and a node may be about to join.
 const TROUBLE: Duration = Duration::from_secs(30);
 
+/// How long a node may pull an image before the rollout mentions it.
+const PULL: Duration = Duration::from_secs(20);
+
 /// The annotation by which a Deployment and the ReplicaSet of its present template belong together.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
@@ -33,6 +36,8 @@ pub(crate) struct Rollout {
     name: String,
     /// Since when the pods have been in trouble.
     troubled: Option<Instant>,
+    /// Since when a node has been pulling the image.
+    pulling: Option<Instant>,
     /// Whether the pods of an earlier attempt have been deleted: see [`Self::retry_pulls`].
     pulls_retried: bool,
 }
@@ -88,6 +93,7 @@ impl Rollout {
             nodes: Api::all(client.clone()),
             name: name.into(),
             troubled: None,
+            pulling: None,
             pulls_retried: false,
         }
     }
@@ -148,11 +154,16 @@ impl Rollout {
 
     /// Why the kubelet does not get as far as to start a container, for example because a volume is missing. It writes
     /// that into an event. A later event of another kind means that it has gone on.
-    async fn failed_start(&self, pod: &Pod) -> Option<Trouble> {
-        let name = pod.name_any();
-        let last = self.last_event(&name, "reason!=FailedScheduling").await?;
+    async fn failed_start(&mut self, pod: &Pod) -> Option<Trouble> {
+        let last = self.last_event(&pod.name_any(), "reason!=FailedScheduling").await?;
+        let pulls = last.reason.as_deref() == Some("Pulling");
+        self.pulling = pulls.then(|| self.pulling.unwrap_or_else(Instant::now));
+        if self.pulling.is_some_and(|since| since.elapsed() >= PULL) {
+            return Some(slow_pull(pod, &last));
+        }
         let why = last.message.filter(|_| last.type_.as_deref() == Some("Warning"))?;
-        Some(Trouble::firm(format!("pod {name} does not start: {}", explained(one_line(&why)))))
+        let text = format!("pod {} does not start: {}", pod.name_any(), explained(one_line(&why)));
+        Some(Trouble::firm(text))
     }
 
     /// The newest of the events about a pod.
@@ -162,6 +173,19 @@ impl Rollout {
         let events = self.events.list(&ListParams::default().fields(&about)).await.ok()?.items;
         events.into_iter().max_by_key(|event| event.last_timestamp.clone())
     }
+}
+
+/// A registry that accepts connections and never answers causes no other event for minutes. The cause can also be a slow
+/// network, so the rollout goes on.
+fn slow_pull(pod: &Pod, event: &Event) -> Trouble {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("its node");
+    let image = event.message.as_deref().unwrap_or_default();
+    let text = format!(
+        "pod {} waits for its image: the registry has not delivered it to {node} yet ({})",
+        pod.name_any(),
+        one_line(image)
+    );
+    Trouble { text, firm: false }
 }
 
 /// The taints that keep pods away from nodes: `; node-1: node.kubernetes.io/disk-pressure`.

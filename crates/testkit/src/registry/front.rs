@@ -24,6 +24,7 @@ struct Behaviour {
     /// The `Authorization` header of the only account. Without one everybody can pull.
     account: Option<String>,
     is_cut: bool,
+    is_silent: bool,
     /// Paths, and the paths that the registry answers instead.
     substitutes: Vec<(String, String)>,
 }
@@ -67,6 +68,10 @@ impl RegistryFront {
         self.behaviour.send_modify(|now| now.is_cut = is_cut);
     }
 
+    pub(super) fn set_silent(&self, is_silent: bool) {
+        self.behaviour.send_modify(|now| now.is_silent = is_silent);
+    }
+
     /// Answers a request for `path` with the content of `other`.
     pub(super) fn substitute(&self, path: &str, other: &str) {
         let pair = (path.to_owned(), other.to_owned());
@@ -78,11 +83,14 @@ impl RegistryFront {
     }
 }
 
-/// Serves one request and closes the connection. A cut closes it at once.
+/// Serves one request and closes the connection. A cut closes it at once. A silent registry reads the request and answers
+/// when it is no longer silent.
 async fn serve(mut client: TcpStream, registry: SocketAddr, watching: watch::Receiver<Behaviour>) {
     let mut cut = watching.clone();
+    let mut talks = watching.clone();
     let answered = async {
         let head = read_head(&mut client).await?;
+        let _ = talks.wait_for(|now| !now.is_silent).await;
         let answer = judge(&head, &watching.borrow());
         match answer {
             Err(refusal) => client.write_all(refusal.as_bytes()).await?,

@@ -30,6 +30,7 @@ async fn every_bad_day_ends_in_recovery_or_in_a_named_cause() {
     cluster.registry.push_own("vdo-cloud-controller");
 
     passed("the registry is unreachable", registry_unreachable(&cluster, &image)).await;
+    passed("the registry never answers", registry_silent(&cluster, &image)).await;
     passed("the kubelets restart during the installation", kubelets_restart(&cluster, &image))
         .await;
     passed("an image for another architecture", other_architecture(&cluster)).await;
@@ -77,6 +78,17 @@ async fn registry_unreachable(cluster: &Cluster, image: &str) {
     cluster.registry.cut();
     let shown = refused(cluster, image).await;
     assert!(shown.contains("the node cannot reach the registry"), "{shown}");
+    cluster.registry.heal();
+}
+
+/// The runtime gives up after five minutes, so until then nothing but the pull itself is known.
+async fn registry_silent(cluster: &Cluster, image: &str) {
+    cluster.registry.fall_silent();
+    let output = cluster.vdoctl(&["deploy", "--image", image, "--timeout", "75"]).await;
+    let shown = unwrapped(&text(&output));
+    assert!(!output.status.success(), "{shown}");
+    assert!(shown.contains("the registry has not delivered it to node-"), "{shown}");
+    assert!(shown.contains(&format!("Pulling image \"{image}\"")), "{shown}");
     cluster.registry.heal();
 }
 
