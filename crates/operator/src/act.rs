@@ -35,7 +35,7 @@ pub use self::reverted::{FieldChange, Reverted};
 use crate::{
     applied::Applied,
     cluster::is_labelled,
-    kinds::{KINDS, UNWATCHED, is_unwatched},
+    kinds::{self, KINDS, UNWATCHED},
 };
 
 /// The reason why a step failed. The next round retries it.
@@ -52,6 +52,8 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
+    #[snafu(display("{object} needs CustomResourceDefinition {definition}, which does not exist"))]
+    Undefined { object: ObjectId, definition: String },
     #[snafu(display("{object} exists and is not managed by VDO: {remedy}"))]
     Theirs { object: ObjectId, remedy: &'static str },
     #[snafu(display(
@@ -115,7 +117,10 @@ impl Error {
             other => {
                 return matches!(
                     other,
-                    Self::Theirs { .. } | Self::NeverAsApplied { .. } | Self::NotRestarted { .. }
+                    Self::Undefined { .. }
+                        | Self::Theirs { .. }
+                        | Self::NeverAsApplied { .. }
+                        | Self::NotRestarted { .. }
                 );
             }
         };
@@ -130,6 +135,7 @@ impl Error {
             return RefusalCause::Permission;
         }
         let status = match self {
+            Self::Undefined { .. } => return RefusalCause::Undefined,
             Self::Theirs { .. } => return RefusalCause::NotManaged,
             Self::NeverAsApplied { .. } | Self::NotRestarted { .. } => {
                 return RefusalCause::Admission;
@@ -355,19 +361,15 @@ async fn apply(
 ) -> Result<Option<Reverted>, Error> {
     let id = ObjectId::from_object(object);
     let api = api_of(client, &id)?;
-    let left_out = |id: ObjectId| {
-        tracing::warn!(object = %id, "this cluster has no such kind; it is left out");
-        applied.note(id, object, None, &ObjectMeta::default());
-        Ok(None)
+    let failed = |error| match (error, kinds::definition(&id)) {
+        // The definition can come later, so VDO must not count the object as applied.
+        (kube::Error::Api(status), Some(definition)) if status.code == 404 => {
+            Error::Undefined { object: id.clone(), definition }
+        }
+        (error, _) => Error::Apply { object: id.clone(), source: Box::new(error) },
     };
     if seen.is_none() {
-        let standing = match shared::standing(&api, object).await {
-            // The API server answers with a plain text if it has no such kind.
-            Err(kube::Error::Api(status)) if status.code == 404 && is_unwatched(&id) => {
-                return left_out(id);
-            }
-            standing => standing.context(ApplySnafu { object: id.clone() })?,
-        };
+        let standing = shared::standing(&api, object).await.map_err(failed)?;
         match standing {
             shared::Standing::Open => {}
             shared::Standing::Settled => {
@@ -376,20 +378,15 @@ async fn apply(
             }
             shared::Standing::Theirs(remedy) => return TheirsSnafu { object: id, remedy }.fail(),
         }
-        let adopted = field_ownership::adopt_fields(&api, &id.name).await;
-        adopted.context(ApplySnafu { object: id.clone() })?;
+        field_ownership::adopt_fields(&api, &id.name).await.map_err(failed)?;
     }
     // If VDO applies the same state again, somebody may have changed the object, perhaps while no operator ran.
     let again = applied.left_as(&id, object) || seen.is_some_and(|seen| seen.has_digest_of(object));
     let before = if again { api.get_opt(&id.name).await.ok() } else { None };
     // Forced: VDO owns the fields of its objects, and a manual edit is drift.
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
-    let written = match api.patch(&id.name, &parameters, &Patch::Apply(&object.0)).await {
-        Err(kube::Error::Api(status)) if status.code == 404 && is_unwatched(&id) => {
-            return left_out(id);
-        }
-        written => written.context(ApplySnafu { object: id.clone() })?,
-    };
+    let patch = Patch::Apply(&object.0);
+    let written = api.patch(&id.name, &parameters, &patch).await.map_err(failed)?;
     tracing::debug!(object = %id, "applied");
     let metadata = before.as_ref().and_then(Option::as_ref).map(|before| before.metadata.clone());
     let manager = applied.note(id.clone(), object, metadata, &written.metadata);
@@ -463,4 +460,30 @@ pub async fn write_record(
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     maps.patch(name, &parameters, &Patch::Apply(map)).await.context(RecordSnafu { driver })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_api;
+
+    #[tokio::test]
+    async fn an_object_of_a_kind_that_the_cluster_lacks_stays_to_be_applied() {
+        // The API server answers with a plain text if it has no such kind.
+        let (client, _api) = fake_api::answering(404, &json!("404 page not found")).await;
+        let class = Object(json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+            "metadata": {"name": "vsphere-csi"},
+        }));
+        let applied = Applied::default();
+        let error = apply(&client, &class, None, &applied).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "VolumeSnapshotClass vsphere-csi needs CustomResourceDefinition \
+             volumesnapshotclasses.snapshot.storage.k8s.io, which does not exist"
+        );
+        assert!(error.is_firm(), "the status reports it");
+        assert_eq!(error.cause(), RefusalCause::Undefined);
+        assert!(applied.unwatched().is_empty(), "the next round applies it again");
+    }
 }

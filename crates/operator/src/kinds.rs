@@ -56,5 +56,12 @@ pub fn all() -> impl Iterator<Item = ApiResource> {
 
 /// Whether VDO applies objects of this kind but does not watch them.
 pub(crate) fn is_unwatched(id: &ObjectId) -> bool {
-    UNWATCHED.iter().any(|(r, _)| r.kind == id.kind && r.api_version == id.api_version)
+    definition(id).is_some()
+}
+
+/// The CustomResourceDefinition of a kind that not every cluster has.
+pub(crate) fn definition(id: &ObjectId) -> Option<String> {
+    let mut kinds = UNWATCHED.iter().map(|(resource, _)| resource);
+    let kind = kinds.find(|r| r.kind == id.kind && r.api_version == id.api_version)?;
+    Some(format!("{}.{}", kind.plural, kind.group))
 }

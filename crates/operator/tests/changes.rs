@@ -124,12 +124,23 @@ async fn running_drivers_follow_configuration_changes_and_restart_only_if_needed
         .await;
     testbed.ready(&operator, 120).await;
     let fixture = Fixture { testbed, operator };
+    a_missing_vcenter_is_reported_and_changes_nothing(&fixture).await;
     a_vcenter_is_added_and_removed(&fixture).await;
     datacenters_change(&fixture).await;
     a_disk_fills_up(&fixture).await;
     assert_eq!(fixture.testbed.denied_requests(), Vec::<String>::new());
     assert_eq!(fixture.testbed.deletions(), Vec::<String>::new());
     the_config_is_deleted_while_no_operator_runs(fixture).await;
+}
+
+async fn a_missing_vcenter_is_reported_and_changes_nothing(fixture: &Fixture) {
+    let since = Timestamp::now();
+    fixture.vcenters(&["vc", "elsewhere"]).await;
+    let finding = fixture.testbed.finding_about("VDO-1002", 5, &["names elsewhere"]).await;
+    assert!(finding.remedy[1].contains("create the object elsewhere"), "{finding:#?}");
+    assert_eq!(fixture.writes_after_two_rounds(since).await, Vec::<String>::new());
+    fixture.vcenters(&["vc"]).await;
+    fixture.ready().await;
 }
 
 async fn a_vcenter_is_added_and_removed(fixture: &Fixture) {

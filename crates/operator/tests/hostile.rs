@@ -43,6 +43,7 @@ async fn refused_and_contested_objects_are_reported_and_repaired_if_possible() {
     testbed.ready(&operator, 120).await;
     a_foreign_storage_class_has_our_name(&testbed).await;
     testbed.ready(&operator, 90).await;
+    snapshots_without_their_definitions_are_reported(&testbed).await;
     the_snapshot_deletion_policy_stays(&testbed, operator).await;
     assert_eq!(testbed.deletions(), Vec::<String>::new());
     assert_eq!(testbed.denied_requests(), Vec::<String>::new());
@@ -65,6 +66,14 @@ async fn a_foreign_storage_class_has_our_name(testbed: &Testbed) {
     let after = classes.get("gold").await.unwrap();
     assert_eq!(after, before, "the class is unchanged");
     testbed.change(spec_with(json!([]))).await;
+}
+
+/// The snapshot CRDs come after the VDOConfig that needs them. The operator does not restart in between.
+async fn snapshots_without_their_definitions_are_reported(testbed: &Testbed) {
+    testbed.change(json!({"spec": {"storageProvider": {"snapshots": {}}}})).await;
+    let missing = "volumesnapshotclasses.snapshot.storage.k8s.io, which does not exist";
+    let finding = testbed.finding_about("VDO-1909", 60, &[missing]).await;
+    assert!(finding.remedy[0].contains("snapshots.installController: true"), "{finding:#?}");
 }
 
 /// The admin decides whether deleted snapshots keep their data: VDO does not overwrite the policy.

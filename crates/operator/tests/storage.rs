@@ -6,6 +6,7 @@ mod common;
 use api::VsphereCloudConfig;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use common::{NAMESPACE, Testbed};
+use health::Examination;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
@@ -18,6 +19,8 @@ use kube::{
         PostParams,
     },
 };
+use operator::health_facts::collect_once;
+use runtime::build::BuildInfo;
 use serde_json::json;
 use testkit::{FaultProxy, Inventory, Node, Permission, Process, VcenterUser, Vm, eventually};
 
@@ -63,6 +66,7 @@ async fn new_credentials_are_verified_before_a_driver_gets_them() {
         1,
         "the next operator does not retry either"
     );
+    the_doctor_does_not_retry_a_refused_login(&testbed).await;
 
     let new = VcenterUser::new(testbed.vcenter.user(), "brand-new");
     testbed.vcenter.set_user(&new).await;
@@ -82,6 +86,22 @@ async fn new_credentials_are_verified_before_a_driver_gets_them() {
     no_secret_shows(&testbed, &operator, &["not-the-password", "brand-new", "weak-password"]).await;
     no_certificate_is_trusted_unasked(&testbed).await;
     assert_eq!(testbed.denied_requests(), Vec::<String>::new());
+}
+
+/// vdoctl knows only the status of the VsphereCloudConfig, not the memory of an operator.
+async fn the_doctor_does_not_retry_a_refused_login(testbed: &Testbed) {
+    let before = testbed.vcenter.calls().await.count("Login");
+    let client = testbed.client();
+    for _ in 0..2 {
+        let cluster = Some((&client, NAMESPACE));
+        let collected = collect_once(cluster, None, BuildInfo::new("doctor")).await;
+        assert!(collected.sessions.is_empty(), "no vCenter accepted a login");
+        let findings = Examination::run(collected.facts).report().all();
+        let codes: Vec<&str> = findings.iter().map(|finding| finding.code.as_str()).collect();
+        assert!(codes.contains(&"VDO-1305"), "{codes:?}");
+    }
+    let logins = testbed.vcenter.calls().await.count("Login");
+    assert_eq!(logins, before, "a repeated wrong password locks the account");
 }
 
 /// VDO does not give a new user to the driver before the user has the required privileges and sees every VM.

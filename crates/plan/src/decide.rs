@@ -340,6 +340,10 @@ fn refusal_step(cause: RefusalCause) -> &'static str {
         RefusalCause::NotManaged => {
             "Follow the advice in the response; VDO does not overwrite the object"
         }
+        RefusalCause::Undefined => {
+            "Set spec.storageProvider.snapshots.installController: true, or install a snapshot controller with its \
+             custom resource definitions; VDO retries automatically"
+        }
         RefusalCause::Invalid => {
             "vdoctl plan --all   shows the releases that fit this cluster; the response names the invalid field"
         }

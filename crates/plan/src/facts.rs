@@ -178,6 +178,8 @@ pub enum RefusalCause {
     Permission,
     /// An object of that name exists, and VDO does not manage it.
     NotManaged,
+    /// The cluster has no definition of the object's kind.
+    Undefined,
     /// The object is not valid in this cluster.
     Invalid,
     #[default]

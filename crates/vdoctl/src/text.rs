@@ -175,7 +175,9 @@ impl Table {
             if columns(&begin) + needed > width && columns(last) > 0 {
                 text.push_str(begin.trim_end());
                 text.push('\n');
-                text.push_str(&wrap("      ", last, width));
+                // A terminal breaks a thumbprint in the middle, and then nobody can compare it.
+                let indent = [6, 4, 2, 0].into_iter().find(|indent| indent + longest <= width);
+                text.push_str(&wrap(&" ".repeat(indent.unwrap_or(6)), last, width));
             } else {
                 text.push_str(&wrap(&begin, last, width));
             }
@@ -268,6 +270,17 @@ mod tests {
             table.render(30),
             "  VDO-1203  Error\n      Disk ids are hidden from\n      2 nodes\n"
         );
+    }
+
+    #[test]
+    fn a_thumbprint_stays_on_one_line() {
+        let thumbprint = ["AB"; 32].join(":");
+        let mut table = Table::plain();
+        table.row(["SHA-256", &thumbprint]);
+        for (width, indent) in [(101, 6), (100, 4), (99, 4), (95, 0), (60, 6)] {
+            let expected = format!("  SHA-256\n{}{thumbprint}\n", " ".repeat(indent));
+            assert_eq!(table.render(width), expected, "{width} columns");
+        }
     }
 
     #[test]

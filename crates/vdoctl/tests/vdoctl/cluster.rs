@@ -253,6 +253,23 @@ async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
     assert!(output.err.contains("Pinned needs the releases to stay on"), "{}", output.all());
     assert_nothing_written(stage, "a rule of the definition").await;
 
+    // The misspelt name of a VsphereCloudConfig, and one that exists nowhere.
+    for (name, help) in [
+        ("vd", "did you mean vc?"),
+        ("elsewhere", "put the VsphereCloudConfig into the same file, or create it first"),
+    ] {
+        let text = objects(stage, |all| {
+            all[2]["spec"]["storageProvider"]["vsphereCloudConfig"] = name.into();
+        });
+        let output = configure(&text);
+        assert_eq!(output.code, 1, "{name}: {}", output.all());
+        let missing =
+            format!("VDOConfig vdo names VsphereCloudConfig {name}, which does not exist");
+        assert!(output.err.contains(&missing), "{}", output.all());
+        assert!(output.err.contains(help), "{}", output.all());
+        assert_nothing_written(stage, name).await;
+    }
+
     for (change, words) in [
         (json!({"stringData": {"username": "vdo@vsphere.local", "password": "wrong"}}), "log in"),
         (json!({"spec": {"datacenters": ["DC9"]}}), "there are DC0"),

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, PostParams},
 };
 use serde_json::{Value, json};
 use testkit::{Fate, eventually};
@@ -259,7 +259,8 @@ async fn rolling_back(stage: &Stage) {
     let before = config(stage).await.spec;
     let output = stage.vdoctl(&["upgrade", "csi", "--to", "3.0.0", "--yes"]);
     assert_ne!(output.code, 0, "an older release is refused at once: {}", output.all());
-    assert!(output.err.contains("3.0.0"), "{}", output.all());
+    let reason = "Storage 3.0.0 cannot be installed: It supports Kubernetes";
+    assert!(output.err.contains(reason), "{}", output.all());
     assert_eq!(config(stage).await.spec, before, "nothing is pinned");
     let output = stage.vdoctl(&["upgrade", "csi", "--back", "--yes"]);
     assert_eq!(output.code, 1, "{}", output.all());
@@ -294,9 +295,14 @@ fn a_rollback_is_reported(stage: &Stage) {
 
 /// With the policy Manual, a matching release waits for approval.
 async fn approving(stage: &Stage) {
-    let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
-    let unpin = json!({"spec": {"storageProvider": {"version": null}}});
-    configs.patch("vdo", &PatchParams::default(), &Patch::Merge(unpin)).await.unwrap();
+    let pin = async || config(stage).await.spec.storage_provider.unwrap().version;
+    assert!(pin().await.is_some(), "--to pins the release");
+    let line = ["upgrade", "csi", "--unpin", "--yes"];
+    let output = stage.works(&line);
+    assert!(output.out.contains("Storage is no longer pinned to 3.7.3"), "{}", output.all());
+    assert_eq!(pin().await, None);
+    let output = stage.works(&line);
+    assert!(output.out.contains("Storage is not pinned"), "{}", output.all());
     stage.works(&["status", "--wait", "--timeout", "480"]);
     let spec = config(stage).await.spec;
     assert_eq!(spec.upgrade_policy(), UpgradePolicy::Manual);

@@ -88,14 +88,20 @@ fn the_fix_of_a_rejected_object_depends_on_who_rejects_it() {
     use crate::facts::{ApplyFailure, RefusalCause};
     let mut world = World::installed();
     let mut fixes = std::collections::BTreeSet::new();
-    for cause in [RefusalCause::Quota, RefusalCause::Admission, RefusalCause::Permission] {
+    let causes = [
+        RefusalCause::Quota,
+        RefusalCause::Admission,
+        RefusalCause::Permission,
+        RefusalCause::Undefined,
+    ];
+    for cause in causes {
         let refusal = ApplyFailure { text: "no".into(), firm: true, cause };
         world.facts.refused.insert(Driver::Csi, refusal);
         let plan = world.plan();
         let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1909").unwrap();
         fixes.insert(finding.remedy.clone());
     }
-    assert_eq!(fixes.len(), 3, "{fixes:?}");
+    assert_eq!(fixes.len(), causes.len(), "{fixes:?}");
 }
 
 #[test]
