@@ -51,7 +51,10 @@ pub(super) fn find(stores: &Stores) -> FoundWorkloads {
         let sets = sets.iter().filter_map(|set| {
             let workload = from_daemon_set(pods, &down, set)?;
             let orphaned = workload.orphaned + without_node(pods, &known, set);
-            Some((id("DaemonSet", &**set), DriverWorkload { orphaned, ..workload }))
+            let PodsOnLiveNodes { unready, logins } =
+                PodsOnLiveNodes::count(pods, &down, &known, set);
+            let workload = DriverWorkload { orphaned, unready, logins, ..workload };
+            Some((id("DaemonSet", &**set), workload))
         });
         let deployments = deployments
             .iter()
@@ -169,6 +172,43 @@ impl Unreachable {
     }
 }
 
+/// The pods of a DaemonSet on nodes that are up.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct PodsOnLiveNodes {
+    /// See [`DriverWorkload::unready`].
+    unready: i32,
+    /// See [`DriverWorkload::logins`].
+    logins: BTreeMap<Option<String>, i32>,
+}
+
+impl PodsOnLiveNodes {
+    fn count(pods: &Pods, down: &Down, known: &BTreeSet<String>, set: &DaemonSet) -> Self {
+        let (name, namespace) = (set.name_any(), set.metadata.namespace.as_deref());
+        let own = pods.values().filter(|pod| pod.belongs_to(namespace, "DaemonSet", &name));
+        let mut counted = Self::default();
+        // A node can have two pods: the one being deleted and its replacement.
+        let mut available = BTreeMap::<&str, bool>::new();
+        for pod in own {
+            let runs = pod.unready.is_none() && !pod.terminating;
+            let Some(node) = pod.node.as_deref() else {
+                counted.unready += i32::from(!pod.terminating);
+                continue;
+            };
+            // Without the permission to read nodes, VDO knows none.
+            if down.contains_key(node) || !known.is_empty() && !known.contains(node) {
+                continue;
+            }
+            *available.entry(node).or_default() |= runs;
+            if runs {
+                *counted.logins.entry(pod.login.as_deref().map(str::to_owned)).or_default() += 1;
+            }
+        }
+        let unready = available.values().filter(|available| !**available).count();
+        counted.unready += i32::try_from(unready).unwrap_or(i32::MAX);
+        counted
+    }
+}
+
 /// The number of pods of a DaemonSet whose Node does not exist any more. A pod that is still ready counts as available for
 /// Kubernetes, so it does not count here.
 fn without_node(pods: &Pods, known: &BTreeSet<String>, set: &DaemonSet) -> i32 {
@@ -251,6 +291,8 @@ fn described(
         unreachable: 0,
         orphaned: 0,
         suspect: 0,
+        unready: 0,
+        logins: BTreeMap::new(),
         available: 0,
         ready: 0,
         updated: 0,
@@ -436,6 +478,38 @@ mod tests {
         let seen = from_daemon_set(&all(&pods), &down, &set).unwrap();
         assert_eq!((seen.unreachable, seen.orphaned), (1, 0));
         assert!(!seen.rolled_out, "b still has the old pod");
+    }
+
+    #[test]
+    fn pods_that_do_not_run_are_counted_by_node_and_running_pods_by_their_logins() {
+        let with = |node: &str, minute: u8, ready: bool, login: Option<&str>| {
+            let mut pod = pod(node, "r", minute, ready);
+            pod.login = login.map(Into::into);
+            pod
+        };
+        let ends = |mut pod: CachedPod| {
+            pod.terminating = true;
+            pod
+        };
+        let mut pending = with("", 4, false, Some("now"));
+        pending.node = None;
+        let pods = [
+            with("a", 1, true, Some("before")),
+            with("b", 2, true, Some("now")),
+            ends(with("b", 1, true, Some("before"))),
+            ends(with("stuck", 1, false, None)),
+            with("crashes", 3, false, Some("now")),
+            ends(with("crashes", 1, false, Some("before"))),
+            with("down", 1, false, Some("before")),
+            with("deleted", 1, false, Some("before")),
+            pending,
+        ];
+        let down = BTreeMap::from([("down".to_owned(), down_since(None))]);
+        let known = ["a", "b", "stuck", "crashes", "down"].map(str::to_owned).into();
+        let counted = PodsOnLiveNodes::count(&all(&pods), &down, &known, &node_driver(1, 2));
+        assert_eq!(counted.unready, 3, "stuck, crashes, and the pod without a node");
+        let logins = [(Some("before".to_owned()), 1), (Some("now".to_owned()), 1)];
+        assert_eq!(counted.logins, BTreeMap::from(logins));
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::{
     },
     names,
     object_id::ObjectId,
-    plan::{DriverPlan, Next, PlannedStep},
+    plan::{DriverPlan, Next, PassedPods, PlannedStep},
     record::{Record, record_name},
 };
 
@@ -377,7 +377,11 @@ fn restart(
     let next = Next::Restart {
         workload: id.clone(),
         changed: changed.to_owned(),
-        unreachable: workload.unreachable + workload.orphaned,
+        passed: PassedPods {
+            unreachable: workload.unreachable + workload.orphaned,
+            // An upgrade must stop at the pods that the new release breaks.
+            unready: if record.healthy { workload.unready } else { 0 },
+        },
         otherwise: otherwise(plan),
     };
     Some(Due { next, step, secret: present.id.clone(), vcenters: Vec::new() })
@@ -419,6 +423,36 @@ fn restarts_on_delete(
     );
     let vcenters = facts.referenced_vcenters().map(|(name, _)| name.clone());
     Some(Box::new(waits(plan.driver, &present.id, &vcenters.collect::<Vec<_>>(), &why)))
+}
+
+/// How long after a change a running pod can have an old password before VDO reports it.
+const RESTARTED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// The time from which VDO reports that a driver keeps an old password, and the finding.
+pub(super) fn outdated(facts: &Facts, plan: &DriverPlan) -> Option<(Timestamp, Finding)> {
+    let record = facts.record(plan.driver);
+    if plan.mode != Mode::Managed || !reads_once(plan.driver, record.implementation) {
+        return None;
+    }
+    let present = facts.driver_secrets.get(&plan.driver)?;
+    let changed = present.changed.as_deref()?;
+    let since: Timestamp = changed.parse().ok()?;
+    let (id, workload, old) = controllers(facts, record, plan.driver)
+        .map(|(id, workload)| (id, workload, with_other_login(workload, changed)))
+        .find(|(_, workload, old)| *old > 0 && workload.restart != RestartStrategy::OnDelete)?;
+    let pods = if old == 1 { "1 running pod" } else { &format!("{old} running pods") };
+    let cause = workload.trouble.as_ref().map_or_else(String::new, |trouble| {
+        format!(" because Kubernetes waits for a pod that does not run: {trouble}")
+    });
+    let why = format!("{pods} of {id} did not restart and kept the old password{cause}");
+    let vcenters: Vec<String> = facts.referenced_vcenters().map(|(name, _)| name.clone()).collect();
+    Some((since + RESTARTED_WITHIN, waits(plan.driver, &present.id, &vcenters, &why)))
+}
+
+/// The number of running pods that started before the last change of a login.
+fn with_other_login(workload: &DriverWorkload, changed: &str) -> i32 {
+    let others = workload.logins.iter().filter(|(login, _)| login.as_deref() != Some(changed));
+    others.map(|(_, pods)| pods).sum()
 }
 
 /// The time after which every kubelet has renewed the files of its pods without VDO: it does so every 60 to 90
