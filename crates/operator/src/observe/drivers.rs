@@ -11,7 +11,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::ResourceExt;
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use plan::{
     ObjectId,
     facts::{DriverWorkload, RestartStrategy, WorkloadOrigin},
@@ -21,7 +21,10 @@ use plan::{
 use crate::{
     applied,
     cluster::{
-        Stores, implementation, is_ours_by_label, part, pods::Pods, provenance::Provenance, version,
+        Stores, implementation, is_ours_by_label, part,
+        pods::{CachedPod, Pods},
+        provenance::Provenance,
+        version,
     },
 };
 
@@ -34,8 +37,39 @@ pub(super) struct FoundWorkloads {
     pub(super) lookalikes: Vec<ObjectId>,
 }
 
-/// Finds the workloads of both drivers.
-pub(super) fn find(stores: &Stores) -> FoundWorkloads {
+/// Finds the workloads of both drivers, and counts the pods of adopted ones too while they restart with a new password.
+pub(super) async fn find_with_adopted_pods(client: &Client, stores: &Stores) -> FoundWorkloads {
+    let found = find(stores, &Pods::new());
+    let mut adopted = Pods::new();
+    for (id, workload) in found.workloads.iter().filter(|(id, own)| restarts_unwatched(id, own)) {
+        let labels = workload.selector.iter().map(|(key, value)| format!("{key}={value}"));
+        let selector = labels.collect::<Vec<_>>().join(",");
+        let pods = Api::<Pod>::namespaced(client.clone(), &id.namespace);
+        match pods.list(&ListParams::default().labels(&selector)).await {
+            Ok(pods) => adopted.extend(pods.iter().map(|pod| {
+                let name = format!("{}/{}", id.namespace, pod.name_any());
+                (name, CachedPod::new(pod))
+            })),
+            // The rules then use the numbers in the status of the workload.
+            Err(error) => tracing::debug!(%id, %error, "cannot list the pods"),
+        }
+    }
+    if adopted.is_empty() { found } else { find(stores, &adopted) }
+}
+
+/// Whether VDO has to list the pods of a workload: it adopted the workload, so no watch has its pods, and restarted them
+/// with a new password, and not all of them are new.
+fn restarts_unwatched(id: &ObjectId, workload: &DriverWorkload) -> bool {
+    id.kind == "DaemonSet"
+        && crate::allowed_namespaces::has(&id.namespace)
+        && !workload.labelled
+        && !workload.selector.is_empty()
+        && workload.origin.credentials_changed.is_some()
+        && workload.updated < workload.wanted
+}
+
+/// Finds the workloads of both drivers. `more` are pods that no watch has.
+pub(super) fn find(stores: &Stores, more: &Pods) -> FoundWorkloads {
     let sets = stores.daemon_sets.state();
     let deployments = stores.deployments.state();
     let all = (sets.iter().map(AsRef::as_ref), deployments.iter().map(AsRef::as_ref));
@@ -47,7 +81,15 @@ pub(super) fn find(stores: &Stores) -> FoundWorkloads {
         });
         (down.collect(), nodes.keys().cloned().collect())
     });
-    stores.pods(|pods| {
+    stores.pods(|watched| {
+        let all: Pods;
+        let pods = if more.is_empty() {
+            watched
+        } else {
+            all =
+                watched.iter().chain(more).map(|(name, pod)| (name.clone(), pod.clone())).collect();
+            &all
+        };
         let sets = sets.iter().filter_map(|set| {
             let workload = from_daemon_set(pods, &down, set)?;
             let orphaned = workload.orphaned + without_node(pods, &known, set);
@@ -374,7 +416,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::pods::{CachedPod, REVISION};
+    use crate::cluster::pods::REVISION;
 
     /// A pod of the DaemonSet `vsphere-csi-node`, created at that minute.
     fn pod(node: &str, revision: &str, minute: u8, ready: bool) -> CachedPod {
@@ -510,6 +552,36 @@ mod tests {
         assert_eq!(counted.unready, 3, "stuck, crashes, and the pod without a node");
         let logins = [(Some("before".to_owned()), 1), (Some("now".to_owned()), 1)];
         assert_eq!(counted.logins, BTreeMap::from(logins));
+    }
+
+    #[test]
+    fn the_pods_of_an_adopted_workload_are_listed_until_all_have_the_new_password() {
+        let set: DaemonSet = serde_json::from_value(json!({
+            "metadata": {"name": "vsphere-cpi", "namespace": names::KUBE_SYSTEM, "generation": 1},
+            "spec": {
+                "selector": {"matchLabels": {"app": "vsphere-cpi"}},
+                "template": {
+                    "metadata": {"annotations": {names::CREDENTIALS_CHANGED: "now"}},
+                    "spec": {"containers": [{
+                        "name": "cpi", "image": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.36.0",
+                    }]},
+                },
+            },
+            "status": {
+                "currentNumberScheduled": 4, "desiredNumberScheduled": 4, "numberMisscheduled": 0,
+                "numberReady": 3, "updatedNumberScheduled": 3, "observedGeneration": 1,
+            },
+        }))
+        .unwrap();
+        let workload = from_daemon_set(&Pods::new(), &Down::new(), &set).unwrap();
+        let lists =
+            |workload: &DriverWorkload| restarts_unwatched(&id("DaemonSet", &set), workload);
+        assert!(lists(&workload), "{workload:?}");
+        assert!(!lists(&DriverWorkload { updated: 4, ..workload.clone() }), "all are new");
+        assert!(!lists(&DriverWorkload { labelled: true, ..workload.clone() }), "a watch has them");
+        let mut untouched = workload;
+        untouched.origin.credentials_changed = None;
+        assert!(!lists(&untouched), "VDO restarted nothing");
     }
 
     #[test]

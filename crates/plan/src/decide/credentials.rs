@@ -334,7 +334,7 @@ fn in_use(
     }
     match restart(facts, record, plan, present, changed) {
         Some(due) => Ok(Some(due)),
-        None => restarts_on_delete(facts, record, plan, present).map_or(Ok(None), Err),
+        None => restarts_on_delete(facts, record, plan, present, changed).map_or(Ok(None), Err),
     }
 }
 
@@ -409,9 +409,16 @@ fn restarts_on_delete(
     record: &Record,
     plan: &DriverPlan,
     present: &DriverSecret,
+    changed: &str,
 ) -> Option<Box<Finding>> {
     let (id, workload) = controllers(facts, record, plan.driver).find(|(_, workload)| {
-        workload.restart == RestartStrategy::OnDelete && workload.updated < workload.ready
+        // Without its pods, VDO knows only what Kubernetes counts: also new pods on nodes that went down since.
+        let old = if workload.logins.is_empty() {
+            workload.updated < workload.ready
+        } else {
+            with_other_login(workload, changed) > 0
+        };
+        workload.restart == RestartStrategy::OnDelete && old
     })?;
     let labels = workload.selector.iter().map(|(key, value)| format!("{key}={value}"));
     // Without --wait=false, kubectl waits for the pods of nodes that are down.

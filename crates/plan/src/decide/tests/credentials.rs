@@ -714,6 +714,23 @@ fn an_adopted_controller_that_restarts_on_delete_is_reported_until_its_pods_are_
 }
 
 #[test]
+fn a_new_pod_on_a_node_that_went_down_hides_no_pod_with_an_old_password() {
+    let mut world = adopted_with_own_secret();
+    controller(&mut world, Driver::Cpi).restart = RestartStrategy::OnDelete;
+    world.rotate("vc", NEW);
+    world.settle();
+    let changed = world.facts.driver_secrets[&Driver::Cpi].changed.clone();
+    let reported = |world: &World| world.codes().contains(&"VDO-1316".into());
+    // Somebody deleted three of four pods, and then the node of one of them went down.
+    let workload = controller(&mut world, Driver::Cpi);
+    (workload.wanted, workload.updated, workload.ready, workload.unreachable) = (4, 3, 3, 1);
+    workload.logins = [(None, 1), (changed.clone(), 2)].into();
+    assert!(reported(&world), "one running pod keeps the old password");
+    controller(&mut world, Driver::Cpi).logins = [(changed, 3)].into();
+    assert!(!reported(&world));
+}
+
+#[test]
 fn the_raised_limit_of_an_adopted_controller_is_restored() {
     let mut world = adopted_with_own_secret();
     world.rotate("vc", NEW);
