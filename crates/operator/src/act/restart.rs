@@ -10,7 +10,7 @@ mod adopted;
 use std::collections::BTreeMap;
 
 use kube::{
-    Client,
+    Client, ResourceExt,
     api::{DynamicObject, Patch, PatchParams},
 };
 use plan::{ObjectId, PassedPods, facts::Facts, names};
@@ -21,8 +21,8 @@ use crate::cluster::is_labelled;
 
 use super::{ApplySnafu, Error, NeverAppliedSnafu, NotRestartedSnafu, api_of};
 
-/// Restarts the pods, and does not wait for those in `passed`. Returns false if the pods already restart with this
-/// change.
+/// Restarts the pods, and does not wait for those in `passed`. If the pods already restart with this change, it only
+/// raises the limit of pods that restart at a time, or returns false if that is high enough.
 ///
 /// VDO does not note the restart as an apply: other fields of the workload may have drifted, and the next
 /// full apply must correct them.
@@ -42,20 +42,25 @@ pub(super) async fn restart(
         return adopted::restart(client, facts, id, &live, changed).await;
     };
     let template = &mut ours["spec"]["template"]["metadata"]["annotations"];
-    if template[names::CREDENTIALS_CHANGED] == changed {
-        return Ok(false);
-    }
+    let began = template[names::CREDENTIALS_CHANGED] == changed;
     template[names::CREDENTIALS_CHANGED] = json!(changed);
     ours["apiVersion"] = json!(id.api_version);
     ours["kind"] = json!(id.kind);
     ours["metadata"]["name"] = json!(id.name);
     ours["metadata"]["namespace"] = json!(id.namespace);
-    pass_pods(&mut ours, passed);
+    let raised = pass_pods(&mut ours, passed);
+    if began && !raised {
+        return Ok(false);
+    }
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let written = api.patch(&id.name, &parameters, &Patch::Apply(&ours)).await;
     let written = written.context(ApplySnafu { object: id.clone() })?;
-    snafu::ensure!(restarts(&written.data, changed), NotRestartedSnafu { object: id.clone() });
-    tracing::info!(object = %id, "restarts with the new password");
+    // A policy that changes the note would make VDO write it again and again.
+    let noted = ours["metadata"]["annotations"][names::DIGEST].as_str();
+    let kept = written.annotations().get(names::DIGEST).map(String::as_str) == noted;
+    let restarts = kept && restarts(&written.data, changed);
+    snafu::ensure!(restarts, NotRestartedSnafu { object: id.clone() });
+    tracing::info!(object = %id, ?passed, "restarts with the new password");
     Ok(true)
 }
 
@@ -68,23 +73,23 @@ fn restarts(written: &Value, changed: &str) -> bool {
 /// these pods as unavailable and would otherwise leave running pods with the old password.
 ///
 /// The digest gets the note that `decide::rollout` writes for the same reason: the full apply after the restart
-/// lowers the limit again.
-fn pass_pods(ours: &mut Value, passed: PassedPods) {
-    let Some(digest) = ours["metadata"]["annotations"][names::DIGEST].as_str() else { return };
+/// lowers the limit again. Returns whether the limit is higher now.
+fn pass_pods(ours: &mut Value, passed: PassedPods) -> bool {
+    let Some(digest) = ours["metadata"]["annotations"][names::DIGEST].as_str() else {
+        return false;
+    };
     let (digest, noted) = PassedPods::split(digest);
     let digest = digest.to_owned();
     let passed = PassedPods {
         unreachable: passed.unreachable.max(noted.unreachable),
         unready: passed.unready.max(noted.unready),
     };
-    if passed == noted {
-        return;
-    }
     let most = ours.pointer_mut("/spec/updateStrategy/rollingUpdate/maxUnavailable");
-    let Some(most) = most else { return };
-    let Some(at_a_time) = most.as_i64() else { return };
+    let Some(most) = most.filter(|_| passed != noted) else { return false };
+    let Some(at_a_time) = most.as_i64() else { return false };
     *most = json!((at_a_time - i64::from(noted.total())).max(1) + i64::from(passed.total()));
     ours["metadata"]["annotations"][names::DIGEST] = json!(passed.noted(&digest));
+    true
 }
 
 /// The fields that VDO applied last, with their current values. `None` if VDO never applied the object.
@@ -155,7 +160,9 @@ mod tests {
         };
         let passing = |digest: &str, most: i64, unreachable: i32, unready: i32| {
             let mut ours = workload(digest, json!(most));
-            pass_pods(&mut ours, PassedPods { unreachable, unready });
+            let before = ours.clone();
+            let raised = pass_pods(&mut ours, PassedPods { unreachable, unready });
+            assert_eq!(raised, ours != before);
             ours
         };
         assert_eq!(passing("d", 1, 0, 0), workload("d", json!(1)));
@@ -167,7 +174,7 @@ mod tests {
         // Without a limit that VDO applied, there is nothing to raise.
         let bare = json!({"metadata": {"annotations": {names::DIGEST: "d"}}, "spec": {}});
         let mut ours = bare.clone();
-        pass_pods(&mut ours, PassedPods { unreachable: 1, unready: 1 });
+        assert!(!pass_pods(&mut ours, PassedPods { unreachable: 1, unready: 1 }));
         assert_eq!(ours, bare);
     }
 

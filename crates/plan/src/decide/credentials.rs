@@ -27,6 +27,7 @@ use super::{
     configuration::{digest, stamped},
     conflicts,
     desired::DesiredDriver,
+    rollout,
     settings::{secret, secret_data},
     steps::waiting,
 };
@@ -358,7 +359,8 @@ fn otherwise(plan: &DriverPlan) -> Box<Next> {
 }
 
 /// The restart of a driver that reads its logins only at start, and that started before the last change of a
-/// login. After the restart of an adopted DaemonSet, VDO restores the limit that it raised.
+/// login, or that waits for nodes that went down since it restarts. After the restart of an adopted DaemonSet, VDO
+/// restores the limit that it raised.
 fn restart(
     facts: &Facts,
     record: &Record,
@@ -368,10 +370,18 @@ fn restart(
 ) -> Option<Due> {
     // VDO has not applied the workload yet.
     let adopted = record.untouched || is_left_behind(plan.driver, present);
-    let (id, workload) = controllers(facts, record, plan.driver).find(|(_, workload)| {
-        let restart = workload.origin.credentials_changed.as_deref() != Some(changed);
-        let goes_on = adopted && is_restarting(facts, workload, changed);
-        (workload.labelled || adopted) && (restart || goes_on)
+    let began =
+        |workload: &DriverWorkload| workload.origin.credentials_changed.as_deref() == Some(changed);
+    let (id, workload) = controllers(facts, record, plan.driver).find(|(id, workload)| {
+        let goes_on = if adopted {
+            is_restarting(facts, workload, changed)
+        } else {
+            // The full apply raises the limit too, but something else can hold it up.
+            record.healthy
+                && with_other_login(workload, changed) > 0
+                && rollout::has_lost_nodes(facts, id, workload)
+        };
+        (workload.labelled || adopted) && (!began(workload) || goes_on)
     })?;
     let step = waiting("Restart the driver with the new password", None);
     let next = Next::Restart {
@@ -380,7 +390,7 @@ fn restart(
         passed: PassedPods {
             unreachable: workload.unreachable + workload.orphaned,
             // An upgrade must stop at the pods that the new release breaks.
-            unready: if record.healthy { workload.unready } else { 0 },
+            unready: if record.healthy && !began(workload) { workload.unready } else { 0 },
         },
         otherwise: otherwise(plan),
     };

@@ -89,6 +89,13 @@ fn is_observed(facts: &Facts, id: &ObjectId, workload: &DriverWorkload) -> bool 
     workload.current && seen.is_none_or(|seen| seen.mark == workload.mark)
 }
 
+/// Whether nodes went down since the last change of a DaemonSet, so that its rollout waits for their pods.
+pub(super) fn has_lost_nodes(facts: &Facts, id: &ObjectId, workload: &DriverWorkload) -> bool {
+    is_observed(facts, id, workload)
+        && !workload.rolled_out
+        && workload.unreachable + workload.orphaned > noted(facts, id).unreachable
+}
+
 /// The pods that the last change of a DaemonSet passes.
 fn noted(facts: &Facts, id: &ObjectId) -> PassedPods {
     let digest = facts.objects.get(id).and_then(|seen| seen.digest.as_deref());

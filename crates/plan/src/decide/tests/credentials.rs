@@ -374,6 +374,40 @@ fn a_pod_that_does_not_run_stops_no_restart_with_a_new_password() {
 }
 
 #[test]
+fn a_node_that_goes_down_during_a_restart_raises_the_limit_while_the_plan_is_blocked() {
+    let mut world = with_a_broken_pod();
+    world.rotate("vc", NEW);
+    world.settle();
+    // The other settings wait for the VM.
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
+    world.edit_spec(|config| {
+        let cloud = config.spec.cloud_provider.as_mut().unwrap();
+        cloud.nodes = serde_json::from_value(json!({"ipFamilies": ["IPv6"]})).unwrap();
+    });
+    let ids = world.facts.workloads.iter().find(|(_, w)| w.driver == Driver::Cpi);
+    let id = ids.unwrap().0.clone();
+    let note = |world: &mut World, passed: PassedPods| {
+        let seen = world.facts.objects.get_mut(&id).unwrap();
+        seen.digest = Some(passed.noted("digest"));
+    };
+    note(&mut world, PassedPods { unreachable: 0, unready: 1 });
+    let cloud = controller(&mut world, Driver::Cpi);
+    (cloud.updated, cloud.rolled_out, cloud.unready) = (1, false, 2);
+    cloud.logins = [(None, 1)].into();
+    assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "the restart goes on");
+
+    controller(&mut world, Driver::Cpi).unreachable = 1;
+    let next = world.driver(Driver::Cpi).next;
+    let Next::Restart { passed, .. } = next else { panic!("{next:?}") };
+    assert_eq!(passed, PassedPods { unreachable: 1, unready: 0 }, "one of the unready restarts");
+    note(&mut world, PassedPods { unreachable: 1, unready: 1 });
+    assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "the limit is high enough");
+    note(&mut world, PassedPods { unreachable: 0, unready: 1 });
+    controller(&mut world, Driver::Cpi).logins = [(None, 0)].into();
+    assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "no running pod is old");
+}
+
+#[test]
 fn an_upgrade_does_not_pass_the_pods_that_its_release_breaks() {
     let mut world = with_a_broken_pod();
     world.facts.records.cpi.healthy = false;
