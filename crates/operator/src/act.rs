@@ -241,8 +241,8 @@ async fn step(
     applied: &Applied,
 ) -> Result<Stepped, Error> {
     let (next, failed) = match &driver.next {
-        Next::Restart { workload, changed, unreachable, otherwise } => {
-            match restart::restart(client, facts, workload, changed, *unreachable).await {
+        Next::Restart { workload, changed, passed, otherwise } => {
+            match restart::restart(client, facts, workload, changed, *passed).await {
                 Ok(true) => {
                     return Ok(Stepped { something: true, due: None, restored: Vec::new() });
                 }

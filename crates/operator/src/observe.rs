@@ -38,7 +38,7 @@ pub(crate) use self::{
 use crate::{
     applied::Applied,
     catalogs::{self, Catalogs},
-    cluster::{Stores, driver_secrets},
+    cluster::{Stores, driver_secrets, pods::Pods},
     followed::{self, Candidate, FollowedConfig},
     unreadable::Spoilt,
     vcenters::Vcenters,
@@ -92,7 +92,8 @@ pub async fn observe(
         // Elsewhere, a missing permission to read OpenShift's objects must not hold up the drivers.
         proxy: if platform == Platform::OpenShift { stores.site.proxy() } else { Ok(None) },
     };
-    let drivers::FoundWorkloads { mut workloads, mut lookalikes } = drivers::find(stores);
+    let drivers::FoundWorkloads { mut workloads, mut lookalikes } =
+        drivers::find_with_adopted_pods(client, stores).await;
     let (go_vdo, disguised) = stores.go_vdo(&around.namespace, around.pod.as_deref());
     lookalikes.extend(disguised);
     lookalikes.sort();
@@ -302,7 +303,7 @@ fn forget_passing_fields(
 
 /// The drivers' workloads, whether VDO installed them or not.
 pub(crate) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, DriverWorkload> {
-    drivers::find(stores).workloads
+    drivers::find(stores, &Pods::new()).workloads
 }
 
 /// The VDOConfig in the operator's namespace that VDO follows, and the others. No other VDOConfig replaces

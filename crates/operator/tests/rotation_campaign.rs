@@ -54,6 +54,8 @@ const CPI: &str = "vsphere-cloud-controller-manager";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// The control-plane nodes that are always up.
 const LIVE: [&str; 2] = ["node-1", "node-2"];
+/// A node that is up and becomes a control-plane node. Its pods do not run.
+const BROKEN: &str = "node-3";
 /// The prefix of the names of Ready nodes without a VM.
 const STRAY: &str = "stray-";
 
@@ -169,6 +171,7 @@ async fn no_driver_logs_in_with_an_old_password_for_long_and_no_account_is_locke
     campaign.rotate_while_repairs_hang().await;
     campaign.rotate_while_the_status_is_refused().await;
     campaign.rotate_while_paused().await;
+    campaign.rotate_while_a_pod_is_broken().await;
     campaign.assert_no_account_is_locked("at the end").await;
     println!(
         "{} rotations in {:.0?}, {} of them with a node that is down and {} with an expired signed catalog: the slowest \
@@ -602,6 +605,45 @@ impl Campaign {
         self.configs[0].password = new;
         self.testbed.change(json!({"spec": {"paused": null}})).await;
         self.drivers_log_in(0, Instant::now(), None, "after the pause").await;
+    }
+
+    /// The kubelet of a third control-plane node is up and evicts every pod of the cloud controller. The pods on the
+    /// other nodes restart nevertheless, although Kubernetes restarts one pod at a time and counts the evicted one.
+    async fn rotate_while_a_pod_is_broken(&mut self) {
+        for proxy in &self.proxies {
+            proxy.heal();
+        }
+        self.node_without_vm(1_003, WithoutVm::No).await;
+        let label = json!({"metadata": {"labels": {CONTROL_PLANE: ""}}});
+        let nodes = Api::<KubeNode>::all(self.testbed.client());
+        nodes.patch(BROKEN, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+        let on_node = |runs: bool| {
+            let pods = self.drivers[0].pods_on(BROKEN);
+            if !pods.is_empty() && pods.iter().all(|pod| pod.runs == runs) {
+                Ok(())
+            } else {
+                Err(self.drivers[0].describe())
+            }
+        };
+        eventually("the cloud controller runs on the third node", 60, async || on_node(true)).await;
+        let sets = Api::<DaemonSet>::namespaced(self.testbed.client(), "kube-system");
+        let unavailable = async |number: i32| {
+            let status = sets.get(CPI).await.unwrap().status.unwrap();
+            let desired = status.desired_number_scheduled;
+            let is_so = desired == 3 && status.number_unavailable.unwrap_or(0) == number;
+            if is_so { Ok(()) } else { Err(format!("{status:?}")) }
+        };
+        eventually("three pods are available", 60, async || unavailable(0).await).await;
+        self.testbed.nodes.as_ref().unwrap().fill_disk(BROKEN, true).await;
+        eventually("the pod is evicted", 60, async || on_node(false)).await;
+        eventually("one pod is unavailable", 60, async || unavailable(1).await).await;
+        self.rotate(1_003, Rotation::QUIET).await;
+        let node = nodes.get(BROKEN).await.unwrap();
+        let conditions = node.status.unwrap().conditions.unwrap_or_default();
+        let ready = conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
+        assert!(ready, "the node itself is up: {conditions:?}");
+        let broken = self.drivers[0].pods_on(BROKEN);
+        assert!(broken.iter().all(|pod| !pod.runs), "{broken:?}");
     }
 
     /// Each driver has lost its session. Its leader logs in until it has one, and no pod keeps the old password. The

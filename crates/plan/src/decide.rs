@@ -195,6 +195,11 @@ fn new_passwords(facts: &Facts, driver: &mut DriverPlan, notes: &mut Notes) {
     if let Some(again) = credentials::renewed_again_at(facts, driver.driver) {
         notes.wake_at(again);
     }
+    match credentials::outdated(facts, driver) {
+        Some((from, finding)) if from <= facts.now => notes.findings.push(finding),
+        Some((from, _)) => notes.wake_at(from),
+        None => {}
+    }
     match (credentials::due(facts, driver), held) {
         (Ok(None), _) => {}
         (Ok(Some(due)), None) => due.first(facts, driver),

@@ -421,6 +421,12 @@ pub struct DriverWorkload {
     pub orphaned: i32,
     /// The number of pods on nodes that went down soon after the pod started: the pod can be the cause.
     pub suspect: i32,
+    /// Of a DaemonSet: the number of nodes that are up and whose pods are all unready or terminating, and of pods that
+    /// Kubernetes cannot schedule.
+    pub unready: i32,
+    /// The number of ready pods on nodes that are up, by the time of the logins that they use; see
+    /// [`crate::names::CREDENTIALS_CHANGED`]. Pods that are terminating do not count.
+    pub logins: BTreeMap<Option<String>, i32>,
     /// The number of pods that are up to date and available.
     pub available: i32,
     /// The number of ready pods, also of those that are not up to date.

@@ -28,8 +28,8 @@ pub use self::{
     decide::{decide, is_deleted, is_kept},
     object_id::ObjectId,
     plan::{
-        ADOPT, AdoptionPreview, DriverPlan, Finalizer, Next, NodeLabel, Plan, PlannedStep,
-        StepState,
+        ADOPT, AdoptionPreview, DriverPlan, Finalizer, Next, NodeLabel, PassedPods, Plan,
+        PlannedStep, StepState,
     },
     status::{driver_is_healthy, status},
 };

@@ -21,7 +21,7 @@ pub const CREDENTIALS_CHANGED: &str = "vdo.vmware.com/credentials-changed";
 /// kubelet does it when the pod changes, otherwise up to 90 seconds later.
 pub const FILES_RENEWED: &str = "vdo.vmware.com/files-renewed";
 /// On an adopted DaemonSet that restarts with a new password: the limit of pods that restart at a time, before and
-/// after VDO raised it, as JSON. VDO raises it to pass nodes that are down, and restores it after the restart.
+/// after VDO raised it, as JSON. VDO raises it to pass pods that do not run, and restores it after the restart.
 pub const FORMER_LIMIT: &str = "vdo.vmware.com/former-limit";
 /// On the storage driver's pods: the tag categories for zones that they registered with.
 pub const ZONES: &str = "vdo.vmware.com/zones";

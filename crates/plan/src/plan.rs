@@ -133,6 +133,40 @@ pub enum StepState {
     Failed,
 }
 
+/// The pods of a DaemonSet that a rollout does not wait for. Kubernetes counts them towards the limit of pods that
+/// restart at a time, so VDO raises the limit by their number. The digest of the object notes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassedPods {
+    /// Pods on nodes that are down, and pods that Kubernetes does not want any more.
+    pub unreachable: i32,
+    /// Pods on nodes that are up that were not available before the rollout. VDO counts them only then: during the
+    /// rollout, a pod that restarts is not available either.
+    pub unready: i32,
+}
+
+impl PassedPods {
+    pub fn total(self) -> i32 {
+        self.unreachable.saturating_add(self.unready)
+    }
+
+    /// Splits a digest with this note: `digest+2` for unreachable pods only, else `digest+2+1`.
+    pub fn split(digest: &str) -> (&str, Self) {
+        let mut parts = digest.split('+');
+        let digest = parts.next().unwrap_or_default();
+        let mut number = || parts.next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        (digest, Self { unreachable: number(), unready: number() })
+    }
+
+    /// The digest with this note.
+    pub fn noted(self, digest: &str) -> String {
+        match self {
+            Self { unreachable: 0, unready: 0 } => digest.to_owned(),
+            Self { unreachable, unready: 0 } => format!("{digest}+{unreachable}"),
+            Self { unreachable, unready } => format!("{digest}+{unreachable}+{unready}"),
+        }
+    }
+}
+
 /// The one thing to do now.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
@@ -147,8 +181,8 @@ pub enum Next {
         workload: ObjectId,
         /// The time at which a login in the Secret changed. The new pods carry it.
         changed: String,
-        /// The number of its pods on nodes that are down. The restart does not wait for them.
-        unreachable: i32,
+        /// The restart does not wait for these pods.
+        passed: PassedPods,
         /// The action to take if VDO cannot restart the pods: it can remove the cause.
         otherwise: Box<Next>,
     },

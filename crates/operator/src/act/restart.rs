@@ -10,10 +10,10 @@ mod adopted;
 use std::collections::BTreeMap;
 
 use kube::{
-    Client,
+    Client, ResourceExt,
     api::{DynamicObject, Patch, PatchParams},
 };
-use plan::{ObjectId, facts::Facts, names};
+use plan::{ObjectId, PassedPods, facts::Facts, names};
 use serde_json::{Map, Value, json};
 use snafu::ResultExt;
 
@@ -21,8 +21,8 @@ use crate::cluster::is_labelled;
 
 use super::{ApplySnafu, Error, NeverAppliedSnafu, NotRestartedSnafu, api_of};
 
-/// Restarts the pods, even if `unreachable` of them run on nodes that are down. Returns false if the pods
-/// already restart with this change.
+/// Restarts the pods, and does not wait for those in `passed`. If the pods already restart with this change, it only
+/// raises the limit of pods that restart at a time, or returns false if that is high enough.
 ///
 /// VDO does not note the restart as an apply: other fields of the workload may have drifted, and the next
 /// full apply must correct them.
@@ -31,7 +31,7 @@ pub(super) async fn restart(
     facts: &Facts,
     id: &ObjectId,
     changed: &str,
-    unreachable: i32,
+    passed: PassedPods,
 ) -> Result<bool, Error> {
     let api = api_of(client, id)?;
     let live = api.get(&id.name).await.context(ApplySnafu { object: id.clone() })?;
@@ -42,20 +42,25 @@ pub(super) async fn restart(
         return adopted::restart(client, facts, id, &live, changed).await;
     };
     let template = &mut ours["spec"]["template"]["metadata"]["annotations"];
-    if template[names::CREDENTIALS_CHANGED] == changed {
-        return Ok(false);
-    }
+    let began = template[names::CREDENTIALS_CHANGED] == changed;
     template[names::CREDENTIALS_CHANGED] = json!(changed);
     ours["apiVersion"] = json!(id.api_version);
     ours["kind"] = json!(id.kind);
     ours["metadata"]["name"] = json!(id.name);
     ours["metadata"]["namespace"] = json!(id.namespace);
-    pass_dead_nodes(&mut ours, unreachable.into());
+    let raised = pass_pods(&mut ours, passed);
+    if began && !raised {
+        return Ok(false);
+    }
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let written = api.patch(&id.name, &parameters, &Patch::Apply(&ours)).await;
     let written = written.context(ApplySnafu { object: id.clone() })?;
-    snafu::ensure!(restarts(&written.data, changed), NotRestartedSnafu { object: id.clone() });
-    tracing::info!(object = %id, "restarts with the new password");
+    // A policy that changes the note would make VDO write it again and again.
+    let noted = ours["metadata"]["annotations"][names::DIGEST].as_str();
+    let kept = written.annotations().get(names::DIGEST).map(String::as_str) == noted;
+    let restarts = kept && restarts(&written.data, changed);
+    snafu::ensure!(restarts, NotRestartedSnafu { object: id.clone() });
+    tracing::info!(object = %id, ?passed, "restarts with the new password");
     Ok(true)
 }
 
@@ -64,23 +69,27 @@ fn restarts(written: &Value, changed: &str) -> bool {
     written["spec"]["template"]["metadata"]["annotations"][names::CREDENTIALS_CHANGED] == changed
 }
 
-/// Raises `maxUnavailable` of a DaemonSet by the number of its pods on nodes that are down. The DaemonSet
-/// controller counts these pods as unavailable and would otherwise leave live pods with the old password.
+/// Raises `maxUnavailable` of a DaemonSet by the number of pods that do not run. The DaemonSet controller counts
+/// these pods as unavailable and would otherwise leave running pods with the old password.
 ///
-/// The digest gets the suffix that `decide::rollout` writes for the same reason: the full apply after the
-/// restart lowers the limit again.
-fn pass_dead_nodes(ours: &mut Value, unreachable: i64) {
-    let Some(digest) = ours["metadata"]["annotations"][names::DIGEST].as_str() else { return };
-    let (digest, passed) = digest.split_once('+').unwrap_or((digest, "0"));
-    let (digest, passed) = (digest.to_owned(), passed.parse::<i64>().unwrap_or(0));
-    if unreachable <= passed {
-        return;
-    }
+/// The digest gets the note that `decide::rollout` writes for the same reason: the full apply after the restart
+/// lowers the limit again. Returns whether the limit is higher now.
+fn pass_pods(ours: &mut Value, passed: PassedPods) -> bool {
+    let Some(digest) = ours["metadata"]["annotations"][names::DIGEST].as_str() else {
+        return false;
+    };
+    let (digest, noted) = PassedPods::split(digest);
+    let digest = digest.to_owned();
+    let passed = PassedPods {
+        unreachable: passed.unreachable.max(noted.unreachable),
+        unready: passed.unready.max(noted.unready),
+    };
     let most = ours.pointer_mut("/spec/updateStrategy/rollingUpdate/maxUnavailable");
-    let Some(most) = most else { return };
-    let Some(at_a_time) = most.as_i64() else { return };
-    *most = json!((at_a_time - passed).max(1) + unreachable);
-    ours["metadata"]["annotations"][names::DIGEST] = json!(format!("{digest}+{unreachable}"));
+    let Some(most) = most.filter(|_| passed != noted) else { return false };
+    let Some(at_a_time) = most.as_i64() else { return false };
+    *most = json!((at_a_time - i64::from(noted.total())).max(1) + i64::from(passed.total()));
+    ours["metadata"]["annotations"][names::DIGEST] = json!(passed.noted(&digest));
+    true
 }
 
 /// The fields that VDO applied last, with their current values. `None` if VDO never applied the object.
@@ -142,26 +151,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restart_passes_the_nodes_that_are_down() {
+    fn a_restart_passes_the_pods_that_do_not_run() {
         let workload = |digest: &str, most: Value| {
             json!({
                 "metadata": {"annotations": {names::DIGEST: digest}},
                 "spec": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": most}}},
             })
         };
-        let passing = |digest: &str, most: i64, unreachable: i64| {
+        let passing = |digest: &str, most: i64, unreachable: i32, unready: i32| {
             let mut ours = workload(digest, json!(most));
-            pass_dead_nodes(&mut ours, unreachable);
+            let before = ours.clone();
+            let raised = pass_pods(&mut ours, PassedPods { unreachable, unready });
+            assert_eq!(raised, ours != before);
             ours
         };
-        assert_eq!(passing("d", 1, 0), workload("d", json!(1)));
-        assert_eq!(passing("d", 1, 1), workload("d+1", json!(2)));
-        assert_eq!(passing("d+1", 2, 2), workload("d+2", json!(3)), "nothing is counted twice");
-        assert_eq!(passing("d+2", 3, 1), workload("d+2", json!(3)), "the limit is high enough");
+        assert_eq!(passing("d", 1, 0, 0), workload("d", json!(1)));
+        assert_eq!(passing("d", 1, 1, 0), workload("d+1", json!(2)));
+        assert_eq!(passing("d+1", 2, 2, 0), workload("d+2", json!(3)), "nothing is counted twice");
+        assert_eq!(passing("d+2", 3, 1, 0), workload("d+2", json!(3)), "the limit is high enough");
+        assert_eq!(passing("d", 1, 0, 1), workload("d+0+1", json!(2)));
+        assert_eq!(passing("d+0+1", 2, 1, 1), workload("d+1+1", json!(3)), "a node goes down too");
         // Without a limit that VDO applied, there is nothing to raise.
         let bare = json!({"metadata": {"annotations": {names::DIGEST: "d"}}, "spec": {}});
         let mut ours = bare.clone();
-        pass_dead_nodes(&mut ours, 1);
+        assert!(!pass_pods(&mut ours, PassedPods { unreachable: 1, unready: 1 }));
         assert_eq!(ours, bare);
     }
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::ResourceExt;
+use plan::names;
 
 use super::Stores;
 
@@ -23,6 +24,8 @@ pub(crate) struct CachedPod {
     /// The revision of its DaemonSet that it was created from.
     pub(crate) revision: Option<Box<str>>,
     pub(crate) created: Timestamp,
+    /// The time of the logins that it uses; see [`names::CREDENTIALS_CHANGED`].
+    pub(crate) login: Option<Box<str>>,
     /// Whether it is being deleted.
     pub(crate) terminating: bool,
     /// The slimmed pod, if it is not ready: it shows why the pod does not run.
@@ -42,6 +45,10 @@ impl CachedPod {
             node: node.map(Into::into),
             revision: pod.labels().get(REVISION).map(|revision| revision.as_str().into()),
             created: created.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            login: pod
+                .annotations()
+                .get(names::CREDENTIALS_CHANGED)
+                .map(|time| time.as_str().into()),
             terminating: metadata.deletion_timestamp.is_some(),
             unready: (!is_ready(pod)).then(|| {
                 let mut pod = pod.clone();

@@ -11,7 +11,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::ResourceExt;
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use plan::{
     ObjectId,
     facts::{DriverWorkload, RestartStrategy, WorkloadOrigin},
@@ -21,7 +21,10 @@ use plan::{
 use crate::{
     applied,
     cluster::{
-        Stores, implementation, is_ours_by_label, part, pods::Pods, provenance::Provenance, version,
+        Stores, implementation, is_ours_by_label, part,
+        pods::{CachedPod, Pods},
+        provenance::Provenance,
+        version,
     },
 };
 
@@ -34,8 +37,39 @@ pub(super) struct FoundWorkloads {
     pub(super) lookalikes: Vec<ObjectId>,
 }
 
-/// Finds the workloads of both drivers.
-pub(super) fn find(stores: &Stores) -> FoundWorkloads {
+/// Finds the workloads of both drivers, and counts the pods of adopted ones too while they restart with a new password.
+pub(super) async fn find_with_adopted_pods(client: &Client, stores: &Stores) -> FoundWorkloads {
+    let found = find(stores, &Pods::new());
+    let mut adopted = Pods::new();
+    for (id, workload) in found.workloads.iter().filter(|(id, own)| restarts_unwatched(id, own)) {
+        let labels = workload.selector.iter().map(|(key, value)| format!("{key}={value}"));
+        let selector = labels.collect::<Vec<_>>().join(",");
+        let pods = Api::<Pod>::namespaced(client.clone(), &id.namespace);
+        match pods.list(&ListParams::default().labels(&selector)).await {
+            Ok(pods) => adopted.extend(pods.iter().map(|pod| {
+                let name = format!("{}/{}", id.namespace, pod.name_any());
+                (name, CachedPod::new(pod))
+            })),
+            // The rules then use the numbers in the status of the workload.
+            Err(error) => tracing::debug!(%id, %error, "cannot list the pods"),
+        }
+    }
+    if adopted.is_empty() { found } else { find(stores, &adopted) }
+}
+
+/// Whether VDO has to list the pods of a workload: it adopted the workload, so no watch has its pods, and restarted them
+/// with a new password, and not all of them are new.
+fn restarts_unwatched(id: &ObjectId, workload: &DriverWorkload) -> bool {
+    id.kind == "DaemonSet"
+        && crate::allowed_namespaces::has(&id.namespace)
+        && !workload.labelled
+        && !workload.selector.is_empty()
+        && workload.origin.credentials_changed.is_some()
+        && workload.updated < workload.wanted
+}
+
+/// Finds the workloads of both drivers. `more` are pods that no watch has.
+pub(super) fn find(stores: &Stores, more: &Pods) -> FoundWorkloads {
     let sets = stores.daemon_sets.state();
     let deployments = stores.deployments.state();
     let all = (sets.iter().map(AsRef::as_ref), deployments.iter().map(AsRef::as_ref));
@@ -47,11 +81,22 @@ pub(super) fn find(stores: &Stores) -> FoundWorkloads {
         });
         (down.collect(), nodes.keys().cloned().collect())
     });
-    stores.pods(|pods| {
+    stores.pods(|watched| {
+        let all: Pods;
+        let pods = if more.is_empty() {
+            watched
+        } else {
+            all =
+                watched.iter().chain(more).map(|(name, pod)| (name.clone(), pod.clone())).collect();
+            &all
+        };
         let sets = sets.iter().filter_map(|set| {
             let workload = from_daemon_set(pods, &down, set)?;
             let orphaned = workload.orphaned + without_node(pods, &known, set);
-            Some((id("DaemonSet", &**set), DriverWorkload { orphaned, ..workload }))
+            let PodsOnLiveNodes { unready, logins } =
+                PodsOnLiveNodes::count(pods, &down, &known, set);
+            let workload = DriverWorkload { orphaned, unready, logins, ..workload };
+            Some((id("DaemonSet", &**set), workload))
         });
         let deployments = deployments
             .iter()
@@ -169,6 +214,43 @@ impl Unreachable {
     }
 }
 
+/// The pods of a DaemonSet on nodes that are up.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct PodsOnLiveNodes {
+    /// See [`DriverWorkload::unready`].
+    unready: i32,
+    /// See [`DriverWorkload::logins`].
+    logins: BTreeMap<Option<String>, i32>,
+}
+
+impl PodsOnLiveNodes {
+    fn count(pods: &Pods, down: &Down, known: &BTreeSet<String>, set: &DaemonSet) -> Self {
+        let (name, namespace) = (set.name_any(), set.metadata.namespace.as_deref());
+        let own = pods.values().filter(|pod| pod.belongs_to(namespace, "DaemonSet", &name));
+        let mut counted = Self::default();
+        // A node can have two pods: the one being deleted and its replacement.
+        let mut available = BTreeMap::<&str, bool>::new();
+        for pod in own {
+            let runs = pod.unready.is_none() && !pod.terminating;
+            let Some(node) = pod.node.as_deref() else {
+                counted.unready += i32::from(!pod.terminating);
+                continue;
+            };
+            // Without the permission to read nodes, VDO knows none.
+            if down.contains_key(node) || !known.is_empty() && !known.contains(node) {
+                continue;
+            }
+            *available.entry(node).or_default() |= runs;
+            if runs {
+                *counted.logins.entry(pod.login.as_deref().map(str::to_owned)).or_default() += 1;
+            }
+        }
+        let unready = available.values().filter(|available| !**available).count();
+        counted.unready += i32::try_from(unready).unwrap_or(i32::MAX);
+        counted
+    }
+}
+
 /// The number of pods of a DaemonSet whose Node does not exist any more. A pod that is still ready counts as available for
 /// Kubernetes, so it does not count here.
 fn without_node(pods: &Pods, known: &BTreeSet<String>, set: &DaemonSet) -> i32 {
@@ -251,6 +333,8 @@ fn described(
         unreachable: 0,
         orphaned: 0,
         suspect: 0,
+        unready: 0,
+        logins: BTreeMap::new(),
         available: 0,
         ready: 0,
         updated: 0,
@@ -332,7 +416,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::pods::{CachedPod, REVISION};
+    use crate::cluster::pods::REVISION;
 
     /// A pod of the DaemonSet `vsphere-csi-node`, created at that minute.
     fn pod(node: &str, revision: &str, minute: u8, ready: bool) -> CachedPod {
@@ -436,6 +520,68 @@ mod tests {
         let seen = from_daemon_set(&all(&pods), &down, &set).unwrap();
         assert_eq!((seen.unreachable, seen.orphaned), (1, 0));
         assert!(!seen.rolled_out, "b still has the old pod");
+    }
+
+    #[test]
+    fn pods_that_do_not_run_are_counted_by_node_and_running_pods_by_their_logins() {
+        let with = |node: &str, minute: u8, ready: bool, login: Option<&str>| {
+            let mut pod = pod(node, "r", minute, ready);
+            pod.login = login.map(Into::into);
+            pod
+        };
+        let ends = |mut pod: CachedPod| {
+            pod.terminating = true;
+            pod
+        };
+        let mut pending = with("", 4, false, Some("now"));
+        pending.node = None;
+        let pods = [
+            with("a", 1, true, Some("before")),
+            with("b", 2, true, Some("now")),
+            ends(with("b", 1, true, Some("before"))),
+            ends(with("stuck", 1, false, None)),
+            with("crashes", 3, false, Some("now")),
+            ends(with("crashes", 1, false, Some("before"))),
+            with("down", 1, false, Some("before")),
+            with("deleted", 1, false, Some("before")),
+            pending,
+        ];
+        let down = BTreeMap::from([("down".to_owned(), down_since(None))]);
+        let known = ["a", "b", "stuck", "crashes", "down"].map(str::to_owned).into();
+        let counted = PodsOnLiveNodes::count(&all(&pods), &down, &known, &node_driver(1, 2));
+        assert_eq!(counted.unready, 3, "stuck, crashes, and the pod without a node");
+        let logins = [(Some("before".to_owned()), 1), (Some("now".to_owned()), 1)];
+        assert_eq!(counted.logins, BTreeMap::from(logins));
+    }
+
+    #[test]
+    fn the_pods_of_an_adopted_workload_are_listed_until_all_have_the_new_password() {
+        let set: DaemonSet = serde_json::from_value(json!({
+            "metadata": {"name": "vsphere-cpi", "namespace": names::KUBE_SYSTEM, "generation": 1},
+            "spec": {
+                "selector": {"matchLabels": {"app": "vsphere-cpi"}},
+                "template": {
+                    "metadata": {"annotations": {names::CREDENTIALS_CHANGED: "now"}},
+                    "spec": {"containers": [{
+                        "name": "cpi", "image": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.36.0",
+                    }]},
+                },
+            },
+            "status": {
+                "currentNumberScheduled": 4, "desiredNumberScheduled": 4, "numberMisscheduled": 0,
+                "numberReady": 3, "updatedNumberScheduled": 3, "observedGeneration": 1,
+            },
+        }))
+        .unwrap();
+        let workload = from_daemon_set(&Pods::new(), &Down::new(), &set).unwrap();
+        let lists =
+            |workload: &DriverWorkload| restarts_unwatched(&id("DaemonSet", &set), workload);
+        assert!(lists(&workload), "{workload:?}");
+        assert!(!lists(&DriverWorkload { updated: 4, ..workload.clone() }), "all are new");
+        assert!(!lists(&DriverWorkload { labelled: true, ..workload.clone() }), "a watch has them");
+        let mut untouched = workload;
+        untouched.origin.credentials_changed = None;
+        assert!(!lists(&untouched), "VDO restarted nothing");
     }
 
     #[test]

@@ -27,6 +27,7 @@ use super::{
     configuration::{digest, stamped},
     conflicts,
     desired::DesiredDriver,
+    rollout,
     settings::{secret, secret_data},
     steps::waiting,
 };
@@ -37,7 +38,7 @@ use crate::{
     },
     names,
     object_id::ObjectId,
-    plan::{DriverPlan, Next, PlannedStep},
+    plan::{DriverPlan, Next, PassedPods, PlannedStep},
     record::{Record, record_name},
 };
 
@@ -334,7 +335,7 @@ fn in_use(
     }
     match restart(facts, record, plan, present, changed) {
         Some(due) => Ok(Some(due)),
-        None => restarts_on_delete(facts, record, plan, present).map_or(Ok(None), Err),
+        None => restarts_on_delete(facts, record, plan, present, changed).map_or(Ok(None), Err),
     }
 }
 
@@ -358,7 +359,8 @@ fn otherwise(plan: &DriverPlan) -> Box<Next> {
 }
 
 /// The restart of a driver that reads its logins only at start, and that started before the last change of a
-/// login. After the restart of an adopted DaemonSet, VDO restores the limit that it raised.
+/// login, or that waits for nodes that went down since it restarts. After the restart of an adopted DaemonSet, VDO
+/// restores the limit that it raised.
 fn restart(
     facts: &Facts,
     record: &Record,
@@ -368,16 +370,28 @@ fn restart(
 ) -> Option<Due> {
     // VDO has not applied the workload yet.
     let adopted = record.untouched || is_left_behind(plan.driver, present);
-    let (id, workload) = controllers(facts, record, plan.driver).find(|(_, workload)| {
-        let restart = workload.origin.credentials_changed.as_deref() != Some(changed);
-        let goes_on = adopted && is_restarting(facts, workload, changed);
-        (workload.labelled || adopted) && (restart || goes_on)
+    let began =
+        |workload: &DriverWorkload| workload.origin.credentials_changed.as_deref() == Some(changed);
+    let (id, workload) = controllers(facts, record, plan.driver).find(|(id, workload)| {
+        let goes_on = if adopted {
+            is_restarting(facts, workload, changed)
+        } else {
+            // The full apply raises the limit too, but something else can hold it up.
+            record.healthy
+                && with_other_login(workload, changed) > 0
+                && rollout::has_lost_nodes(facts, id, workload)
+        };
+        (workload.labelled || adopted) && (!began(workload) || goes_on)
     })?;
     let step = waiting("Restart the driver with the new password", None);
     let next = Next::Restart {
         workload: id.clone(),
         changed: changed.to_owned(),
-        unreachable: workload.unreachable + workload.orphaned,
+        passed: PassedPods {
+            unreachable: workload.unreachable + workload.orphaned,
+            // An upgrade must stop at the pods that the new release breaks.
+            unready: if record.healthy && !began(workload) { workload.unready } else { 0 },
+        },
         otherwise: otherwise(plan),
     };
     Some(Due { next, step, secret: present.id.clone(), vcenters: Vec::new() })
@@ -405,9 +419,16 @@ fn restarts_on_delete(
     record: &Record,
     plan: &DriverPlan,
     present: &DriverSecret,
+    changed: &str,
 ) -> Option<Box<Finding>> {
     let (id, workload) = controllers(facts, record, plan.driver).find(|(_, workload)| {
-        workload.restart == RestartStrategy::OnDelete && workload.updated < workload.ready
+        // Without its pods, VDO knows only what Kubernetes counts: also new pods on nodes that went down since.
+        let old = if workload.logins.is_empty() {
+            workload.updated < workload.ready
+        } else {
+            with_other_login(workload, changed) > 0
+        };
+        workload.restart == RestartStrategy::OnDelete && old
     })?;
     let labels = workload.selector.iter().map(|(key, value)| format!("{key}={value}"));
     // Without --wait=false, kubectl waits for the pods of nodes that are down.
@@ -419,6 +440,66 @@ fn restarts_on_delete(
     );
     let vcenters = facts.referenced_vcenters().map(|(name, _)| name.clone());
     Some(Box::new(waits(plan.driver, &present.id, &vcenters.collect::<Vec<_>>(), &why)))
+}
+
+/// How long after a change a running pod can have an old password before VDO reports it.
+const RESTARTED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// A controller of which running pods keep an old password.
+struct Outdated<'a> {
+    id: &'a ObjectId,
+    workload: &'a DriverWorkload,
+    secret: &'a ObjectId,
+    /// The number of these pods.
+    pods: i32,
+    /// The time from which VDO reports it.
+    reported_from: Timestamp,
+}
+
+impl<'a> Outdated<'a> {
+    fn find(facts: &'a Facts, driver: Driver) -> Option<Self> {
+        let record = facts.record(driver);
+        let ours = !record.is_of_another(&facts.cluster.uid);
+        if !ours || !reads_once(driver, record.implementation) {
+            return None;
+        }
+        let present = facts.driver_secrets.get(&driver)?;
+        let changed = present.changed.as_deref()?;
+        let since: Timestamp = changed.parse().ok()?;
+        let mut all = controllers(facts, record, driver).map(|(id, workload)| Self {
+            id,
+            workload,
+            secret: &present.id,
+            pods: with_other_login(workload, changed),
+            reported_from: since + RESTARTED_WITHIN,
+        });
+        all.find(|found| found.pods > 0 && found.workload.restart != RestartStrategy::OnDelete)
+    }
+}
+
+/// Whether running pods keep an old password because another pod does not run.
+pub(super) fn is_stuck(facts: &Facts, driver: Driver) -> bool {
+    Outdated::find(facts, driver)
+        .is_some_and(|found| found.reported_from <= facts.now && found.workload.trouble.is_some())
+}
+
+/// The time from which VDO reports that a driver keeps an old password, and the finding.
+pub(super) fn outdated(facts: &Facts, plan: &DriverPlan) -> Option<(Timestamp, Finding)> {
+    let found = Outdated::find(facts, plan.driver).filter(|_| plan.mode == Mode::Managed)?;
+    let Outdated { id, workload, secret, pods: old, reported_from } = found;
+    let pods = if old == 1 { "1 running pod" } else { &format!("{old} running pods") };
+    let cause = workload.trouble.as_ref().map_or_else(String::new, |trouble| {
+        format!(" because Kubernetes waits for a pod that does not run: {trouble}")
+    });
+    let why = format!("{pods} of {id} did not restart and kept the old password{cause}");
+    let vcenters: Vec<String> = facts.referenced_vcenters().map(|(name, _)| name.clone()).collect();
+    Some((reported_from, waits(plan.driver, secret, &vcenters, &why)))
+}
+
+/// The number of running pods that started before the last change of a login.
+fn with_other_login(workload: &DriverWorkload, changed: &str) -> i32 {
+    let others = workload.logins.iter().filter(|(login, _)| login.as_deref() != Some(changed));
+    others.map(|(_, pods)| pods).sum()
 }
 
 /// The time after which every kubelet has renewed the files of its pods without VDO: it does so every 60 to 90

@@ -7,6 +7,7 @@ use crate::{
     facts::{DriverWorkload, Facts, WorkloadRole},
     names,
     object_id::ObjectId,
+    plan::PassedPods,
     record::Record,
 };
 
@@ -52,17 +53,18 @@ pub(super) fn ours(facts: &Facts, driver: Driver) -> impl Iterator<Item = &Drive
 /// `maxUnavailable` of a DaemonSet, so one dead node of ten would stop the rollout forever.
 pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Object]) {
     for object in objects.iter_mut().filter(|object| object.kind() == "DaemonSet") {
-        let workload = facts.workloads.get(&ObjectId::from_object(object));
-        let Some(workload) = workload else { continue };
+        let id = ObjectId::from_object(object);
+        let Some(workload) = facts.workloads.get(&id) else { continue };
         // The rollout must stop at nodes that go down when it reaches them.
         let dead = workload.unreachable + workload.orphaned - suspects(workload, record);
-        // VDO rolls out a healthy release once more when its settings change.
+        // VDO rolls out a healthy release once more when its settings or a password change.
         let passed = match record.healthy {
-            true if workload.rolled_out => 0,
-            true => dead,
-            false => dead.saturating_add(record.ailing),
+            true if !is_observed(facts, &id, workload) => noted(facts, &id),
+            true if workload.rolled_out => PassedPods::default(),
+            true => PassedPods { unreachable: dead, ..noted(facts, &id) },
+            false => PassedPods { unreachable: dead.saturating_add(record.ailing), unready: 0 },
         };
-        if passed == 0 {
+        if passed == PassedPods::default() {
             continue;
         }
         let most = object.0.pointer_mut("/spec/updateStrategy/rollingUpdate/maxUnavailable");
@@ -74,8 +76,28 @@ pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Obj
             }
             None => most.as_i64().unwrap_or(1),
         };
-        *most = json!(at_a_time.max(1) + i64::from(passed));
+        *most = json!(at_a_time.max(1) + i64::from(passed.total()));
         let stamp = &mut object.0["metadata"]["annotations"][names::DIGEST];
-        *stamp = json!(format!("{}+{}", stamp.as_str().unwrap_or_default(), passed));
+        *stamp = json!(passed.noted(stamp.as_str().unwrap_or_default()));
     }
+}
+
+/// Whether the number of updated pods belongs to the DaemonSet as VDO last left it. Right after a change, it is that
+/// from before, when all pods were up to date.
+fn is_observed(facts: &Facts, id: &ObjectId, workload: &DriverWorkload) -> bool {
+    let seen = facts.objects.get(id);
+    workload.current && seen.is_none_or(|seen| seen.mark == workload.mark)
+}
+
+/// Whether nodes went down since the last change of a DaemonSet, so that its rollout waits for their pods.
+pub(super) fn has_lost_nodes(facts: &Facts, id: &ObjectId, workload: &DriverWorkload) -> bool {
+    is_observed(facts, id, workload)
+        && !workload.rolled_out
+        && workload.unreachable + workload.orphaned > noted(facts, id).unreachable
+}
+
+/// The pods that the last change of a DaemonSet passes.
+fn noted(facts: &Facts, id: &ObjectId) -> PassedPods {
+    let digest = facts.objects.get(id).and_then(|seen| seen.digest.as_deref());
+    digest.map(|digest| PassedPods::split(digest).1).unwrap_or_default()
 }

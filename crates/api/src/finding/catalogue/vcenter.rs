@@ -153,6 +153,7 @@ catalogue! {
             "If the Go VDO runs: delete its Deployment, see VDO-1908",
             "If VDO cannot read the Secret: kubectl edit secret --namespace {namespace} {secret}   and correct it",
             "If the driver has the update strategy OnDelete: delete its pods with the command in the message; Kubernetes re-creates them with the new password",
+            "If running pods did not restart: fix the pod that the message names; the others then restart with the new password",
         ],
     }
 }

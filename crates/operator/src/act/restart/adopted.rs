@@ -3,8 +3,8 @@
 //! VDO writes merge patches: after an apply, VDO would count as the author of the workload, and its first rollout
 //! would leave the fields of the former author in place.
 //!
-//! The DaemonSet controller counts pods on nodes that are down towards the limit of pods that restart at a time.
-//! With the usual limit of one, a single dead node would leave the old password in all other pods. So VDO raises the
+//! The DaemonSet controller counts pods that do not run towards the limit of pods that restart at a time. With the usual
+//! limit of one, a single dead node or broken pod would leave the old password in all other pods. So VDO raises the
 //! limit by the number of these pods, notes the former one in an annotation, and restores it after the restart.
 
 use std::collections::BTreeMap;
@@ -66,13 +66,20 @@ fn next_patch(live: &DynamicObject, pods: &PodsOfSet, changed: &str) -> Option<V
         let annotations = json!({names::CREDENTIALS_CHANGED: changed});
         patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
     }
+    // During the restart, the pods that restart are unready too.
+    let unready = match (began, &raised) {
+        (false, _) => pods.unready,
+        (true, Some(raised)) => raised.unready,
+        (true, None) => 0,
+    };
+    let passed = pods.unreachable + unready;
     let former = raised.as_ref().map(|raised| raised.former.clone()).or_else(|| current.clone());
-    if let Some(former) = former.filter(|_| pods.unreachable > 0) {
+    if let Some(former) = former.filter(|_| passed > 0) {
         let wanted = live.data["status"]["desiredNumberScheduled"].as_i64().unwrap_or(0);
-        let higher = raise(&former, wanted, pods.unreachable);
+        let higher = raise(&former, wanted, passed);
         if Some(&higher) != current.as_ref() {
             patch["spec"]["updateStrategy"] = json!({"rollingUpdate": higher});
-            let noted = RaisedLimit { former, raised: higher }.write();
+            let noted = RaisedLimit { former, raised: higher, unready }.write();
             patch["metadata"]["annotations"][names::FORMER_LIMIT] = json!(noted);
         }
     }
@@ -83,17 +90,20 @@ fn next_patch(live: &DynamicObject, pods: &PodsOfSet, changed: &str) -> Option<V
 struct RaisedLimit {
     former: Value,
     raised: Value,
+    /// The number of pods on nodes that are up that did not run before the restart.
+    unready: i64,
 }
 
 impl RaisedLimit {
     fn read(text: &str) -> Option<Self> {
         let mut noted = serde_json::from_str::<Value>(text).ok()?;
+        let unready = noted["unready"].as_i64().unwrap_or(0);
         let mut take = |key: &str| Some(noted.get_mut(key)?.take());
-        Some(Self { former: take("former")?, raised: take("raised")? })
+        Some(Self { former: take("former")?, raised: take("raised")?, unready })
     }
 
     fn write(&self) -> String {
-        json!({"former": self.former, "raised": self.raised}).to_string()
+        json!({"former": self.former, "raised": self.raised, "unready": self.unready}).to_string()
     }
 }
 
@@ -107,14 +117,14 @@ fn limit(set: &Value) -> Option<Value> {
     rolling.get(field).map(|most| json!({field: most}))
 }
 
-/// The same limit, higher by the number of pods that cannot restart.
-fn raise(limit: &Value, wanted: i64, unreachable: i64) -> Value {
+/// The same limit, higher by the number of pods that the restart does not wait for.
+fn raise(limit: &Value, wanted: i64, passed: i64) -> Value {
     let raised = limit.as_object().into_iter().flatten().map(|(field, most)| {
         let at_a_time = match most.as_str().and_then(|text| text.strip_suffix('%')) {
             Some(percent) => (wanted * percent.parse().unwrap_or(0) + 99) / 100,
             None => most.as_i64().unwrap_or(1),
         };
-        (field.clone(), json!(at_a_time.max(1) + unreachable))
+        (field.clone(), json!(at_a_time.max(1) + passed))
     });
     Value::Object(raised.collect())
 }
@@ -126,6 +136,8 @@ struct PodsOfSet {
     old: usize,
     /// Pods on nodes that are down, and those whose Node was deleted.
     unreachable: i64,
+    /// Nodes that are up and whose pods are all unready or terminating.
+    unready: i64,
 }
 
 impl PodsOfSet {
@@ -166,6 +178,8 @@ impl PodsOfSet {
         changed: &str,
     ) -> Self {
         let mut counted = Self::default();
+        // A node can have two pods: the one being deleted and its replacement.
+        let mut available = BTreeMap::<Option<&str>, bool>::new();
         for pod in pods {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
             let annotation = pod.annotations().get(names::CREDENTIALS_CHANGED);
@@ -178,10 +192,16 @@ impl PodsOfSet {
             });
             if unreachable {
                 counted.unreachable += 1;
-            } else if annotation.is_none_or(|known| known != changed) {
+                continue;
+            }
+            let runs = pod.metadata.deletion_timestamp.is_none() && is_ready(pod);
+            *available.entry(node).or_default() |= runs;
+            if annotation.is_none_or(|known| known != changed) {
                 counted.old += 1;
             }
         }
+        let unready = available.values().filter(|available| !**available).count();
+        counted.unready = i64::try_from(unready).unwrap_or(i64::MAX);
         counted
     }
 }
@@ -213,7 +233,7 @@ mod tests {
     #[test]
     fn the_limit_is_raised_by_the_pods_that_cannot_restart() {
         let raised = |rolling: &Value| {
-            let pods = PodsOfSet { old: 3, unreachable: 2 };
+            let pods = PodsOfSet { old: 3, unreachable: 1, unready: 1 };
             limit_in(next_patch(&set(rolling, "before", None), &pods, NOW).as_ref())
         };
         assert_eq!(raised(&json!({"maxUnavailable": 1})), Some(json!({"maxUnavailable": 3})));
@@ -230,7 +250,7 @@ mod tests {
     fn a_node_that_goes_down_during_the_restart_raises_the_limit_too() {
         let one = json!({"maxUnavailable": 1});
         let next = |set: &DynamicObject, old, unreachable| {
-            next_patch(set, &PodsOfSet { old, unreachable }, NOW)
+            next_patch(set, &PodsOfSet { old, unreachable, unready: 0 }, NOW)
         };
         let began = set(&one, NOW, None);
         assert_eq!(next(&began, 3, 0), None, "the restart goes on");
@@ -248,14 +268,36 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_does_not_run_is_passed_and_a_pod_that_restarts_is_not() {
+        let one = json!({"maxUnavailable": 1});
+        let before = set(&one, "before", None);
+        let broken = PodsOfSet { old: 3, unreachable: 0, unready: 1 };
+        let patch = next_patch(&before, &broken, NOW).unwrap();
+        assert_eq!(limit_in(Some(&patch)), Some(json!({"maxUnavailable": 2})));
+        let noted = patch["metadata"]["annotations"][names::FORMER_LIMIT].as_str().unwrap();
+        let higher = set(&json!({"maxUnavailable": 2}), NOW, Some(noted));
+        let restarting = PodsOfSet { old: 1, unreachable: 0, unready: 2 };
+        assert_eq!(next_patch(&higher, &restarting, NOW), None, "one of them restarts");
+        let lost = PodsOfSet { old: 1, unreachable: 1, unready: 1 };
+        let second = next_patch(&higher, &lost, NOW);
+        assert_eq!(limit_in(second.as_ref()), Some(json!({"maxUnavailable": 3})));
+        let began = set(&one, NOW, None);
+        let restarting = PodsOfSet { old: 2, unreachable: 0, unready: 1 };
+        assert_eq!(next_patch(&began, &restarting, NOW), None);
+        let done = PodsOfSet { old: 0, unreachable: 0, unready: 1 };
+        assert_eq!(limit_in(next_patch(&higher, &done, NOW).as_ref()), Some(one));
+    }
+
+    #[test]
     fn a_limit_that_somebody_else_set_stays() {
         let noted = RaisedLimit {
             former: json!({"maxUnavailable": 1}),
             raised: json!({"maxUnavailable": 2}),
+            unready: 0,
         };
         for noted in [noted.write(), "damaged".to_owned()] {
             let theirs = set(&json!({"maxUnavailable": 5}), NOW, Some(&noted));
-            let done = PodsOfSet { old: 0, unreachable: 1 };
+            let done = PodsOfSet { old: 0, unreachable: 1, unready: 0 };
             let patch = next_patch(&theirs, &done, NOW).unwrap();
             assert_eq!(limit_in(Some(&patch)), None, "{patch}");
             assert_eq!(patch["metadata"]["annotations"], json!({names::FORMER_LIMIT: null}));
@@ -268,6 +310,12 @@ mod tests {
         let ready = BTreeMap::from([("a", true), ("b", true), ("c", false), ("d", false)]);
         let counted = PodsOfSet::count(pods.iter(), &ready, NOW);
         assert_eq!((counted.old, counted.unreachable), (1, 2));
+        assert_eq!(counted.unready, 2, "a and b are up, and their pods are not ready");
+        let mut runs = pod("b", NOW);
+        let status = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        runs.status = serde_json::from_value(status).unwrap();
+        let counted = PodsOfSet::count([&pods[1], &runs].into_iter(), &ready, NOW);
+        assert_eq!((counted.old, counted.unready), (1, 0), "the other pod of b replaces it");
     }
 
     /// Kubernetes counts the ready pod as available: with a higher limit, two more pods would restart at a time.

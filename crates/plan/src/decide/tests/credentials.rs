@@ -3,7 +3,7 @@
 use super::*;
 use health::facts::Conflict;
 
-use crate::facts::PullSecret;
+use crate::{facts::PullSecret, plan::PassedPods};
 
 const NEW: &str = "second password";
 const CLOUD: &str = "restart DaemonSet vsphere-cloud-controller-manager";
@@ -323,9 +323,159 @@ fn a_restart_passes_dead_nodes_and_falls_back_to_the_apply_it_precedes() {
     world.rotate("vc", NEW);
     assert!(world.step(), "the Secret comes first");
     let next = world.driver(Driver::Cpi).next;
-    let Next::Restart { unreachable, otherwise, .. } = &next else { panic!("{next:?}") };
-    assert_eq!(*unreachable, 2, "Kubernetes has not deleted the pod of a deleted Node yet");
+    let Next::Restart { passed, otherwise, .. } = &next else { panic!("{next:?}") };
+    let expected = PassedPods { unreachable: 2, unready: 0 };
+    assert_eq!(*passed, expected, "Kubernetes has not deleted the pod of a deleted Node yet");
     assert!(matches!(**otherwise, Next::Apply(_)), "{otherwise:?}");
+}
+
+/// Three control-plane nodes are up, and the pod on one of them does not run.
+fn with_a_broken_pod() -> World {
+    let mut world = World::installed();
+    let cloud = controller(&mut world, Driver::Cpi);
+    (cloud.wanted, cloud.available, cloud.ready, cloud.unready) = (3, 2, 2, 1);
+    cloud.trouble = Some("cpi-x: Evicted on node-3 (DiskPressure)".into());
+    world
+}
+
+/// The limit of pods that restart at a time, in what VDO applies next.
+fn limit(world: &World) -> Option<Value> {
+    let next = world.driver(Driver::Cpi).next;
+    let Next::Apply(objects) = &next else { panic!("{next:?}") };
+    let set = objects.iter().find(|object| object.kind() == "DaemonSet")?;
+    set.0.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable").cloned()
+}
+
+#[test]
+fn a_pod_that_does_not_run_stops_no_restart_with_a_new_password() {
+    let mut world = with_a_broken_pod();
+    world.rotate("vc", NEW);
+    assert!(world.step(), "the Secret comes first");
+    let next = world.driver(Driver::Cpi).next;
+    let Next::Restart { passed, workload: id, changed, .. } = next else { panic!("{next:?}") };
+    assert_eq!(passed, PassedPods { unreachable: 0, unready: 1 });
+    assert_eq!(passed.total(), 1);
+
+    // The operator restarted the pods with the higher limit. The status of the DaemonSet is that from before.
+    let noted = passed.noted("other digest");
+    let seen = world.facts.objects.get_mut(&id).unwrap();
+    (seen.digest, seen.settled, seen.mark) = (Some(noted), false, "restarted".into());
+    world.facts.workloads.get_mut(&id).unwrap().origin.credentials_changed = Some(changed);
+    assert_eq!(limit(&world), Some(json!(2)), "the full apply does not lower the limit yet");
+    let cloud = controller(&mut world, Driver::Cpi);
+    (cloud.mark, cloud.updated, cloud.rolled_out) = ("restarted".into(), 1, false);
+    (cloud.available, cloud.unready) = (0, 2);
+    assert_eq!(limit(&world), Some(json!(2)), "a pod that restarts does not raise it further");
+    controller(&mut world, Driver::Cpi).unreachable = 1;
+    assert_eq!(limit(&world), Some(json!(3)), "a node went down");
+    let cloud = controller(&mut world, Driver::Cpi);
+    (cloud.unreachable, cloud.updated, cloud.rolled_out) = (0, 3, true);
+    assert_eq!(limit(&world), Some(json!(1)), "after the restart");
+}
+
+#[test]
+fn a_node_that_goes_down_during_a_restart_raises_the_limit_while_the_plan_is_blocked() {
+    let mut world = with_a_broken_pod();
+    world.rotate("vc", NEW);
+    world.settle();
+    // The other settings wait for the VM.
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
+    world.edit_spec(|config| {
+        let cloud = config.spec.cloud_provider.as_mut().unwrap();
+        cloud.nodes = serde_json::from_value(json!({"ipFamilies": ["IPv6"]})).unwrap();
+    });
+    let ids = world.facts.workloads.iter().find(|(_, w)| w.driver == Driver::Cpi);
+    let id = ids.unwrap().0.clone();
+    let note = |world: &mut World, passed: PassedPods| {
+        let seen = world.facts.objects.get_mut(&id).unwrap();
+        seen.digest = Some(passed.noted("digest"));
+    };
+    note(&mut world, PassedPods { unreachable: 0, unready: 1 });
+    let cloud = controller(&mut world, Driver::Cpi);
+    (cloud.updated, cloud.rolled_out, cloud.unready) = (1, false, 2);
+    cloud.logins = [(None, 1)].into();
+    assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "the restart goes on");
+
+    controller(&mut world, Driver::Cpi).unreachable = 1;
+    let next = world.driver(Driver::Cpi).next;
+    let Next::Restart { passed, .. } = next else { panic!("{next:?}") };
+    assert_eq!(passed, PassedPods { unreachable: 1, unready: 0 }, "one of the unready restarts");
+    note(&mut world, PassedPods { unreachable: 1, unready: 1 });
+    assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "the limit is high enough");
+    note(&mut world, PassedPods { unreachable: 0, unready: 1 });
+    controller(&mut world, Driver::Cpi).logins = [(None, 0)].into();
+    assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "no running pod is old");
+}
+
+#[test]
+fn an_upgrade_does_not_pass_the_pods_that_its_release_breaks() {
+    let mut world = with_a_broken_pod();
+    world.facts.records.cpi.healthy = false;
+    world.rotate("vc", NEW);
+    assert!(world.step(), "the Secret comes first");
+    let next = world.driver(Driver::Cpi).next;
+    let Next::Restart { passed, .. } = next else { panic!("{next:?}") };
+    assert_eq!(passed, PassedPods::default());
+}
+
+#[test]
+fn an_upgrade_that_keeps_an_old_password_in_running_pods_is_rolled_back_at_once() {
+    let pinned = |world: &mut World, version: &str| {
+        let version = api::text::ReleaseVersion(version.into());
+        world.edit_spec(|config| {
+            config.spec.cloud_provider.as_mut().unwrap().version = Some(version);
+        });
+    };
+    let upgraded = |crashes: bool| {
+        let mut world = World::new();
+        pinned(&mut world, "1.33.0");
+        world.settle();
+        world.broken.push("1.34.0".into());
+        pinned(&mut world, "1.34.0");
+        world.settle();
+        world.rotate("vc", NEW);
+        world.settle();
+        let cloud = controller(&mut world, Driver::Cpi);
+        cloud.logins = [(None, 2)].into();
+        if !crashes {
+            cloud.trouble = None;
+        }
+        world.pass(SignedDuration::from_secs(29));
+        world.settle();
+        assert_eq!(world.record(Driver::Cpi).version.as_deref(), Some("1.34.0"));
+        world.pass(SignedDuration::from_secs(1));
+        assert!(world.codes().contains(&"VDO-1316".into()), "{:?}", world.codes());
+        world.settle();
+        world.record(Driver::Cpi).version.clone().unwrap()
+    };
+    assert_eq!(upgraded(true), "1.33.0");
+    assert_eq!(upgraded(false), "1.34.0", "its pod may only need time to start");
+}
+
+#[test]
+fn a_running_pod_that_keeps_an_old_password_is_reported() {
+    let mut world = with_a_broken_pod();
+    world.rotate("vc", NEW);
+    world.settle();
+    let changed = world.facts.driver_secrets[&Driver::Cpi].changed.clone();
+    let reported = |world: &World| {
+        let findings = world.plan().findings.into_iter();
+        findings.filter(|f| f.code == "VDO-1316").find_map(|f| f.seen)
+    };
+    let before = Some("2026-11-14T11:00:00Z".to_owned());
+    controller(&mut world, Driver::Cpi).logins = [(changed.clone(), 1), (before, 1)].into();
+    assert_eq!(reported(&world), None, "it restarts soon");
+    let wake = world.plan().wake.unwrap();
+    assert!(wake <= world.facts.now + SignedDuration::from_secs(30), "{wake}");
+    world.pass(SignedDuration::from_secs(30));
+    let seen = reported(&world).unwrap();
+    assert!(seen.contains("1 running pod of DaemonSet") && seen.contains("Evicted"), "{seen}");
+    assert!(!seen.contains(NEW), "{seen}");
+    controller(&mut world, Driver::Cpi).logins = [(None, 2)].into();
+    let seen = reported(&world).unwrap();
+    assert!(seen.contains("2 running pods"), "{seen}");
+    controller(&mut world, Driver::Cpi).logins = [(changed, 2)].into();
+    assert_eq!(reported(&world), None);
 }
 
 #[test]
@@ -629,6 +779,23 @@ fn an_adopted_controller_that_restarts_on_delete_is_reported_until_its_pods_are_
     assert!(reported(&world).is_some(), "one of two still has the old password");
     controller(&mut world, Driver::Cpi).updated = 2;
     assert_eq!(reported(&world), None, "the third is on a node that is down");
+}
+
+#[test]
+fn a_new_pod_on_a_node_that_went_down_hides_no_pod_with_an_old_password() {
+    let mut world = adopted_with_own_secret();
+    controller(&mut world, Driver::Cpi).restart = RestartStrategy::OnDelete;
+    world.rotate("vc", NEW);
+    world.settle();
+    let changed = world.facts.driver_secrets[&Driver::Cpi].changed.clone();
+    let reported = |world: &World| world.codes().contains(&"VDO-1316".into());
+    // Somebody deleted three of four pods, and then the node of one of them went down.
+    let workload = controller(&mut world, Driver::Cpi);
+    (workload.wanted, workload.updated, workload.ready, workload.unreachable) = (4, 3, 3, 1);
+    workload.logins = [(None, 1), (changed.clone(), 2)].into();
+    assert!(reported(&world), "one running pod keeps the old password");
+    controller(&mut world, Driver::Cpi).logins = [(changed, 3)].into();
+    assert!(!reported(&world));
 }
 
 #[test]
