@@ -1,5 +1,7 @@
 //! The status of the VDOConfig.
 
+mod impairment;
+
 use std::collections::BTreeMap;
 
 use api::{
@@ -302,7 +304,10 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
         (None, Some(step)) => {
             ("Progressing", step.message.clone().unwrap_or_else(|| step.title.clone()))
         }
-        (None, None) if done => ("Healthy", "all drivers run as they should".to_owned()),
+        (None, None) if done => match impairment::while_unreachable(facts) {
+            Some(message) => (impairment::REASON, message),
+            None => ("Healthy", "all drivers run as they should".to_owned()),
+        },
         (None, None) => ("Progressing", "the drivers are starting".to_owned()),
     };
     set(condition::READY, (done && worst.is_none()).into(), reason, message.clone());
