@@ -185,3 +185,19 @@ fn a_record_that_does_not_exist_is_not_to_be_deleted() {
     world.facts.cluster_id = Err("two Secrets contain different ids".into());
     assert!(!fix(&world).contains("kubectl delete"), "{}", fix(&world));
 }
+
+#[test]
+fn a_cluster_id_that_vdo_cannot_read_is_reported_with_the_command_that_grants_the_permission() {
+    let mut lost = World::installed();
+    lost.facts.records = Records::default();
+    for mut world in [World::new(), lost] {
+        let why = "Secret vmware-system-csi/vsphere-config-secret cannot be read";
+        world.facts.cluster_id = Err(why.into());
+        world.settle();
+        let plan = world.plan();
+        let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1911").unwrap();
+        assert!(finding.seen.as_deref().unwrap().contains(why), "{finding:?}");
+        assert!(finding.remedy[0].starts_with("vdoctl deploy   "), "{:?}", finding.remedy);
+        assert_eq!(world.driver(Driver::Csi).next, Next::Blocked);
+    }
+}
