@@ -49,7 +49,7 @@ pub(crate) enum Error {
     Serve { source: server::Error },
     #[snafu(display("cannot elect a leader"))]
     Election { source: lease::Error },
-    #[snafu(display("the leadership was lost; another instance leads"))]
+    #[snafu(display("{}", lease::LEADERSHIP_LOST))]
     LeadershipLost,
     #[snafu(display("a task of the process ended"))]
     Ended { source: runtime::tasks::Ended },

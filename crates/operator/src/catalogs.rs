@@ -147,7 +147,8 @@ impl Catalogs {
         self.filled.clone().unwrap_or_else(|| self.store.catalog())
     }
 
-    /// Releases of a matrix that VDO does not use, because the embedded catalog lacks them.
+    /// Releases of a matrix that VDO does not use: the embedded catalog lacks them, or no image of the matrix can be
+    /// pulled.
     pub fn left_out(&self) -> &[String] {
         &self.left_out
     }
@@ -445,6 +446,7 @@ impl Catalogs {
                     tracing::info!(
                         source,
                         serial = self.current().serial,
+                        left_out = self.left_out.join(", "),
                         "another catalog is in use"
                     );
                 }

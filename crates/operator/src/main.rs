@@ -22,7 +22,7 @@ use runtime::{
     build::BuildInfo,
     checks::Checks,
     kubernetes::{self, ClusterOptions},
-    lease::{Contender, LeaderFile, RESUME_AGAIN, Terms},
+    lease::{self, Contender, LeaderFile, RESUME_AGAIN, Terms},
     metrics::Metrics,
     process,
     server::{LocalServer, Server, ServerState},
@@ -298,7 +298,7 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         let after = arguments.failing_after;
         Err(format!("every round failed for {after} seconds: another instance can lead").into())
     } else {
-        Err("leadership was lost: another instance leads".into())
+        Err(lease::LEADERSHIP_LOST.into())
     }
 }
 

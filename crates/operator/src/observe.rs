@@ -99,6 +99,8 @@ pub async fn observe(
     lookalikes.sort();
     let pull_secrets = pull_secrets(client, &around.namespace, &config).await?;
     let (in_use, cluster_id) = in_use(client, &config, &records, &workloads).await?;
+    // A permission can come back, and no watch reports that.
+    let unsure = observed.unsure || cluster_id.is_err() || matches!(in_use.cpi, Some(Err(_)));
     let cluster_id = match cluster_id {
         Ok(None) => Ok(unproven(&config, &records, &around.uid)),
         cluster_id => cluster_id,
@@ -145,7 +147,7 @@ pub async fn observe(
         started: around.started,
         health: Health::default(),
     };
-    Ok(Observed { facts: Some(facts), ..observed })
+    Ok(Observed { facts: Some(facts), unsure, ..observed })
 }
 
 /// All nodes, and the locations of their VMs.

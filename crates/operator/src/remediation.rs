@@ -101,7 +101,7 @@ pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
     proposals
 }
 
-/// Makes one repair. It is idempotent.
+/// Makes one repair. It is idempotent. VDO makes and records only what nobody else has done since the check.
 ///
 /// # Errors
 /// Fails if VDO does not make this kind of repair, if its preconditions no longer hold, or if the API server
@@ -111,6 +111,9 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(
     if let Some(reason) = &proposal.refused {
         return RefusedSnafu { reason }.fail();
     }
+    let needed = Box::pin(still_needed(&clients.cluster, &proposal.repair));
+    let Some(repair) = needed.await? else { return Ok(()) };
+    let proposal = &Proposal { repair, ..proposal.clone() };
     let history = History::new(clients);
     let keep = async |before: Value| history.keep(proposal, before).await;
     let made = match &proposal.repair {
@@ -163,6 +166,33 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(
     made
 }
 
+/// The part of a repair that nobody else has made since the check; `None` if nothing is left. An undo must not revert
+/// what VDO did not do.
+async fn still_needed(cluster: &Client, repair: &Repair) -> Result<Option<Repair>, Error> {
+    let mut part = repair.clone();
+    let is_needed = match &mut part {
+        Repair::TaintNode { node } => !node::is_tainted(cluster, node).await?,
+        Repair::ReplaceImages { namespace, workload, images } => {
+            *images = workload::replaceable(cluster, namespace, workload, images).await?;
+            !images.is_empty()
+        }
+        Repair::SetFeatures { namespace, features } => {
+            *features = features::missing(cluster, namespace, features).await?;
+            !features.is_empty()
+        }
+        // These record the previous state, or cannot be undone.
+        Repair::SetDiskUuid { .. }
+        | Repair::RemoveCsiEntry { .. }
+        | Repair::RenewWebhookCertificate { .. }
+        | Repair::PowerCycle { .. }
+        | Repair::UpgradeHardware { .. }
+        | Repair::ReplaceControllers { .. }
+        | Repair::SetBlockTracking { .. }
+        | Repair::Grant { .. } => true,
+    };
+    Ok(is_needed.then_some(part))
+}
+
 /// The recorded repairs, by the id of the proposal.
 ///
 /// # Errors
@@ -192,7 +222,7 @@ pub async fn undo(clients: &RepairClients, id: &str) -> Result<(), Error> {
                 let (from, to) = (image.to.clone(), image.from.clone());
                 (container.clone(), health::repair::Moved { from, to })
             });
-            workload::replace(cluster, namespace, workload, &back.collect()).await?;
+            workload::restore(cluster, namespace, workload, &back.collect()).await?;
         }
         Repair::SetFeatures { namespace, features } => {
             features::remove(cluster, namespace, features).await?;
@@ -206,4 +236,107 @@ pub async fn undo(clients: &RepairClients, id: &str) -> Result<(), Error> {
         | Repair::Grant { .. } => return NothingToUndoSnafu { id }.fail(),
     }
     history.undone(id, entry).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use health::repair::Moved;
+
+    use super::*;
+    use crate::fake_api::answering_each;
+
+    /// Makes a repair of an object in this state. Returns the writes, each with its body.
+    async fn writes_of(repair: Repair, path: &'static str, object: Value) -> Vec<String> {
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let seen = writes.clone();
+        let (cluster, _server) = answering_each(move |request| {
+            if !request.starts_with("GET ") {
+                seen.lock().unwrap().push(request.to_owned());
+            }
+            if request.contains(path) {
+                return (200, object.clone());
+            }
+            let records = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}});
+            (200, records)
+        })
+        .await;
+        let clients =
+            RepairClients { cluster, namespace: Some("vdo".into()), vcenters: BTreeMap::new() };
+        let proposal = Proposal {
+            code: "VDO-1".into(),
+            repair,
+            automatic: false,
+            says: String::new(),
+            then: None,
+            undo: None,
+            refused: None,
+        };
+        carry_out(&clients, &proposal).await.unwrap();
+        let writes = writes.lock().unwrap();
+        writes.clone()
+    }
+
+    async fn taint(taints: Value) -> Vec<String> {
+        let node = json!({
+            "kind": "Node", "apiVersion": "v1",
+            "metadata": {"name": "late", "resourceVersion": "7"}, "spec": {"taints": taints},
+        });
+        writes_of(Repair::TaintNode { node: "late".into() }, "/api/v1/nodes/late", node).await
+    }
+
+    #[tokio::test]
+    async fn a_taint_of_somebody_else_is_not_recorded() {
+        let theirs = json!([{"key": plan::names::UNINITIALIZED, "effect": "NoSchedule"}]);
+        assert_eq!(taint(theirs).await, Vec::<String>::new());
+        let own = taint(json!([])).await;
+        assert_eq!(own.len(), 2, "{own:?}");
+        assert!(own[0].contains(plan::names::REPAIRS) && own[1].contains("/nodes/late"), "{own:?}");
+    }
+
+    async fn add_features(present: Value) -> Vec<String> {
+        let map = json!({
+            "kind": "ConfigMap", "apiVersion": "v1",
+            "metadata": {"name": plan::names::CSI_FEATURES, "resourceVersion": "7"}, "data": present,
+        });
+        let features = ["first", "second"].map(|name| (name.to_owned(), "true".to_owned()));
+        let repair = Repair::SetFeatures { namespace: "drivers".into(), features: features.into() };
+        writes_of(repair, "/namespaces/drivers/configmaps/", map).await
+    }
+
+    #[tokio::test]
+    async fn only_the_switches_that_vdo_adds_are_recorded() {
+        assert_eq!(add_features(json!({"first": "true", "second": "false"})).await, [""; 0]);
+        let one = add_features(json!({"first": "true"})).await;
+        assert_eq!(one.len(), 2, "{one:?}");
+        assert!(one.iter().all(|w| w.contains("second") && !w.contains("first")), "{one:?}");
+    }
+
+    async fn replace_images(present: [&str; 2]) -> Vec<String> {
+        let [a, b] = present;
+        let deployment = json!({
+            "kind": "Deployment", "apiVersion": "apps/v1",
+            "metadata": {"name": "controller", "namespace": "drivers", "resourceVersion": "7"},
+            "spec": {"template": {"spec": {"containers": [
+                {"name": "first", "image": a}, {"name": "second", "image": b},
+            ]}}},
+        });
+        let moved = || Moved { from: "old/image".into(), to: "new/image".into() };
+        let repair = Repair::ReplaceImages {
+            namespace: "drivers".into(),
+            workload: "deployment/controller".into(),
+            images: [("first".to_owned(), moved()), ("second".to_owned(), moved())].into(),
+        };
+        writes_of(repair, "/namespaces/drivers/deployments/controller", deployment).await
+    }
+
+    #[tokio::test]
+    async fn only_the_images_that_vdo_replaces_are_recorded() {
+        assert_eq!(replace_images(["new/image", "theirs"]).await, [""; 0]);
+        let one = replace_images(["new/image", "old/image"]).await;
+        assert_eq!(one.len(), 2, "{one:?}");
+        assert!(one[0].contains("second") && !one[0].contains("first"), "{one:?}");
+        assert!(one[1].contains("/containers/1/image"), "{one:?}");
+    }
 }

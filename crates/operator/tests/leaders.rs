@@ -173,6 +173,23 @@ async fn a_leader_frozen_in_mid_install_writes_nothing_once_another_leads() {
     an_old_record_does_not_overwrite_a_newer_one(&testbed).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_api_server_freezes_does_not_claim_that_another_instance_leads() {
+    let testbed = Testbed::with_nodes(1).await;
+    let proxy = FaultProxy::before(testbed.plane.address()).await;
+    let account = User::service_account(NAMESPACE, "vdo");
+    let only = instance(&testbed, "only", &testbed.plane.kubeconfig_via(&account, proxy.address()));
+    testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    testbed.ready(&only, 120).await;
+    proxy.black_hole();
+    let ended = only.wait(120).await;
+    assert_eq!(ended.and_then(|ended| ended.code()), Some(1), "{}", only.tail());
+    let log = only.log();
+    assert!(log.contains("the lease could not be renewed in time"), "{}", only.tail());
+    assert!(log.contains("the log above names the reason"), "{}", only.tail());
+    assert!(!log.contains("another instance leads"), "{}", only.tail());
+}
+
 /// An admission policy that refuses every status that the group "first" writes.
 async fn refuse_status_of_first(testbed: &Testbed) {
     let group = "admissionregistration.k8s.io/v1";

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use api::{VDOConfigStatus, vdo_config::RepairSummary};
 use common::{NAMESPACE, Testbed, upstream_csi};
+use health::repair::{Moved, Proposal, Repair};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
@@ -17,7 +18,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use operator::{
     remediation::{self, RepairClients},
@@ -422,10 +423,7 @@ async fn disk_uuid(vcenter: &Vcenter) -> Value {
 }
 
 /// A repair of the only VM, and clients to make it.
-async fn disk_uuid_repair(
-    plane: &ControlPlane,
-    vcenter: &Vcenter,
-) -> (RepairClients, health::repair::Proposal) {
+async fn disk_uuid_repair(plane: &ControlPlane, vcenter: &Vcenter) -> (RepairClients, Proposal) {
     let session = vsphere::Client::builder(vcenter.address().to_string())
         .trust(vsphere::Trust::CaBundle(vcenter.ca_pem()))
         .credentials(vsphere::Credentials::new(vcenter.user(), vcenter.password()))
@@ -438,18 +436,8 @@ async fn disk_uuid_repair(
         namespace: Some("default".into()),
         vcenters: [("vc".to_owned(), session)].into(),
     };
-    let repair =
-        health::repair::Repair::SetDiskUuid { vcenter: "vc".into(), vm, node: "node-1".into() };
-    let proposal = health::repair::Proposal {
-        code: "VDO-1203".into(),
-        repair,
-        automatic: false,
-        says: String::new(),
-        then: None,
-        undo: None,
-        refused: None,
-    };
-    (clients, proposal)
+    let repair = Repair::SetDiskUuid { vcenter: "vc".into(), vm, node: "node-1".into() };
+    (clients, proposal("VDO-1203", repair))
 }
 
 /// A refused change leaves no record, so an undo cannot overwrite what an admin set in the meantime. An undo restores the
@@ -484,6 +472,98 @@ async fn an_undo_changes_nothing_but_what_vdo_wrote() {
     remediation::undo(&clients, &id).await.unwrap();
     assert_eq!(disk_uuid(&vcenter).await, "FALSE", "the value before the repair");
     assert!(records().await[&id].undone.is_some());
+}
+
+fn proposal(code: &str, repair: Repair) -> Proposal {
+    Proposal {
+        code: code.into(),
+        repair,
+        automatic: false,
+        says: String::new(),
+        then: None,
+        undo: None,
+        refused: None,
+    }
+}
+
+/// Makes a repair that somebody else has made since the check. VDO records nothing, so it undoes nothing.
+async fn records_nothing(clients: &RepairClients, code: &str, repair: Repair) {
+    let proposal = proposal(code, repair);
+    remediation::carry_out(clients, &proposal).await.unwrap();
+    let records = remediation::made(clients).await.unwrap();
+    assert!(!records.contains_key(&proposal.id()), "{records:?}");
+    let refused = remediation::undo(clients, &proposal.id()).await.unwrap_err();
+    assert!(matches!(refused, remediation::Error::NoRecord { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_undo_leaves_what_somebody_else_did_before_vdo() {
+    let plane = ControlPlane::start().await;
+    let clients = RepairClients {
+        cluster: plane.client(),
+        namespace: Some("default".into()),
+        vcenters: BTreeMap::new(),
+    };
+    let created = PostParams::default();
+
+    let nodes = Api::<Node>::all(plane.client());
+    let taint = json!({"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"});
+    let node = json!({"metadata": {"name": LATE}, "spec": {"taints": [taint]}});
+    nodes.create(&created, &serde_json::from_value(node).unwrap()).await.unwrap();
+    records_nothing(&clients, "VDO-1217", Repair::TaintNode { node: LATE.into() }).await;
+    let taints = nodes.get(LATE).await.unwrap().spec.unwrap().taints.unwrap();
+    assert!(taints.iter().any(|taint| taint.key == UNINITIALIZED), "{taints:?}");
+
+    let maps = Api::<ConfigMap>::namespaced(plane.client(), "default");
+    let map = json!({"metadata": {"name": FEATURES}, "data": {"theirs": "true"}});
+    maps.create(&created, &serde_json::from_value(map).unwrap()).await.unwrap();
+    let features = |names: &[&str]| {
+        let features = names.iter().map(|&name| (name.to_owned(), "true".to_owned()));
+        Repair::SetFeatures { namespace: "default".into(), features: features.collect() }
+    };
+    records_nothing(&clients, "VDO-1609", features(&["theirs"])).await;
+    let both = proposal("VDO-1609", features(&["ours", "theirs"]));
+    remediation::carry_out(&clients, &both).await.unwrap();
+    let data = async || maps.get(FEATURES).await.unwrap().data.unwrap();
+    assert_eq!(data().await.len(), 2);
+    remediation::undo(&clients, &both.id()).await.unwrap();
+    assert_eq!(data().await.into_keys().collect::<Vec<_>>(), ["theirs"]);
+
+    let deployments = Api::<Deployment>::namespaced(plane.client(), "default");
+    let containers = json!([
+        {"name": "ours", "image": "old.example.com/image"},
+        {"name": "theirs", "image": "new.example.com/image"},
+    ]);
+    let labels = json!({"app": "controller"});
+    let deployment = json!({
+        "metadata": {"name": "controller"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+        },
+    });
+    deployments.create(&created, &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    let images = |names: &[&str]| {
+        let (from, to) = ("old.example.com/image".to_owned(), "new.example.com/image".to_owned());
+        let moved = Moved { from, to };
+        let images = names.iter().map(|&name| (name.to_owned(), moved.clone()));
+        Repair::ReplaceImages {
+            namespace: "default".into(),
+            workload: "deployment/controller".into(),
+            images: images.collect(),
+        }
+    };
+    records_nothing(&clients, "VDO-1602", images(&["theirs"])).await;
+    let both = proposal("VDO-1602", images(&["ours", "theirs"]));
+    remediation::carry_out(&clients, &both).await.unwrap();
+    let seen = async || {
+        let spec = deployments.get("controller").await.unwrap().spec.unwrap();
+        let containers = spec.template.spec.unwrap().containers.into_iter();
+        containers.map(|container| container.image.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(seen().await, ["new.example.com/image", "new.example.com/image"]);
+    remediation::undo(&clients, &both.id()).await.unwrap();
+    assert_eq!(seen().await, ["old.example.com/image", "new.example.com/image"]);
 }
 
 #[tokio::test]

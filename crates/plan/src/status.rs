@@ -1,5 +1,7 @@
 //! The status of the VDOConfig.
 
+mod impairment;
+
 use std::collections::BTreeMap;
 
 use api::{
@@ -89,8 +91,24 @@ fn runs_untouched(facts: &Facts, driver: &DriverPlan) -> bool {
         && driver_is_healthy(facts, driver)
 }
 
+/// Whether the driver runs. A driver that VDO only proposes to adopt or to replace counts too, unless VDO has
+/// installed one next to it.
+fn runs(facts: &Facts, driver: &DriverPlan) -> bool {
+    let of = |role: &WorkloadRole| facts.workloads_of(driver.driver, *role);
+    let roles = roles(driver.driver);
+    if roles.iter().flat_map(of).any(|(id, _)| facts.is_ours(id)) {
+        return driver_is_healthy(facts, driver);
+    }
+    let is_healthy = |role| {
+        let workloads = of(role);
+        !workloads.is_empty() && workloads.iter().all(|(_, workload)| workload.is_healthy())
+    };
+    let nodes = node_states(facts, driver.driver);
+    roles.iter().all(is_healthy) && nodes.values().all(|state| *state == NodeState::Ready)
+}
+
 fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
-    let runs = driver_is_healthy(facts, driver);
+    let runs = runs(facts, driver);
     let phase = match &driver.next {
         Next::Blocked if !runs => Phase::Failed,
         Next::Nothing | Next::Blocked if driver.driver == Driver::Cpi => Phase::Configured,
@@ -302,7 +320,10 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
         (None, Some(step)) => {
             ("Progressing", step.message.clone().unwrap_or_else(|| step.title.clone()))
         }
-        (None, None) if done => ("Healthy", "all drivers run as they should".to_owned()),
+        (None, None) if done => match impairment::while_unreachable(facts) {
+            Some(message) => (impairment::REASON, message),
+            None => ("Healthy", "all drivers run as they should".to_owned()),
+        },
         (None, None) => ("Progressing", "the drivers are starting".to_owned()),
     };
     set(condition::READY, (done && worst.is_none()).into(), reason, message.clone());
@@ -428,12 +449,16 @@ pub fn driver_is_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
     workloads_are_healthy(facts, driver) && nodes.values().all(|state| *state == NodeState::Ready)
 }
 
-fn workloads_are_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
-    let roles: &[WorkloadRole] = match driver.driver {
+/// The roles without which a driver does not work.
+fn roles(driver: Driver) -> &'static [WorkloadRole] {
+    match driver {
         Driver::Cpi => &[WorkloadRole::Controller],
         Driver::Csi => &[WorkloadRole::Controller, WorkloadRole::Node],
-    };
-    roles.iter().all(|role| {
+    }
+}
+
+fn workloads_are_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
+    roles(driver.driver).iter().all(|role| {
         let mut judged = judged(facts, driver, *role).peekable();
         judged.peek().is_some() && judged.all(|(_, workload)| workload.is_healthy())
     })

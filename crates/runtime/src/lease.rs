@@ -22,7 +22,7 @@
 //! Every external write happens under the token of the [`Leadership`] and stops when the token is cancelled.
 //! A process that was frozen can resume with writes ready to send before the token is cancelled. A writer that
 //! checks the [`Mandate`] right before each write sends none of them. A process that lost its leadership
-//! should exit: another instance leads.
+//! should exit: another instance can lead.
 
 mod contest;
 mod leader_file;
@@ -61,6 +61,10 @@ pub enum Error {
     ))]
     Terms { lease: Duration, renew: Duration, retry: Duration },
 }
+
+/// Why a process ends that led until now. The holder of the Lease can be this process still, if the API server does
+/// not answer, so the text claims nothing about other instances.
+pub const LEADERSHIP_LOST: &str = "the leadership was lost: the log above names the reason";
 
 /// The annotation of a Lease with the installation that owns it: a namespace.
 pub const OWNER: &str = "vdo.vmware.com/owner";
@@ -242,23 +246,28 @@ impl Contender {
         let mut tasks = JoinSet::new();
         let renewal =
             tasks.spawn(contest::renew(self.clone(), lease_sender, valid_sender, token.clone()));
-        tasks.spawn(end_in_time(valid_until.clone(), token.clone()));
+        tasks.spawn(end_in_time(self.name.clone(), valid_until.clone(), token.clone()));
         Leadership { contender: self.clone(), valid_until, latest, token, renewal, _tasks: tasks }
     }
 }
 
 /// Cancels the token when the leadership expires, even while a request is in progress.
-async fn end_in_time(mut valid_until: watch::Receiver<Instant>, token: CancellationToken) {
+async fn end_in_time(
+    lease: String,
+    mut valid_until: watch::Receiver<Instant>,
+    token: CancellationToken,
+) {
     loop {
         let until = *valid_until.borrow_and_update();
         tokio::select! {
-            () = tokio::time::sleep_until(until) => return token.cancel(),
+            () = tokio::time::sleep_until(until) => break,
             changed = valid_until.changed() => if changed.is_err() {
                 tokio::time::sleep_until(until).await;
-                return token.cancel();
+                break;
             },
         }
     }
+    contest::expire(&lease, &token);
 }
 
 impl Leadership {
@@ -311,7 +320,53 @@ impl Drop for Leadership {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io,
+        sync::{Mutex, MutexGuard},
+    };
+
     use super::*;
+
+    /// Lines of the log.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Log {
+        fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.lock().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_log_names_the_reason_of_a_leadership_that_expires() {
+        let log = Log::default();
+        let writer = log.clone();
+        let logs = tracing_subscriber::fmt().with_ansi(false);
+        let subscriber = logs.with_writer(move || writer.clone()).finish();
+        let _logging = tracing::subscriber::set_default(subscriber);
+        let token = CancellationToken::new();
+        let (_renewed, valid_until) = watch::channel(Instant::now() + Duration::from_secs(10));
+        end_in_time("vdo".into(), valid_until.clone(), token.clone()).await;
+        assert!(token.is_cancelled());
+        let text = String::from_utf8(log.lock().clone()).unwrap();
+        assert!(text.contains("WARN") && text.contains("could not be renewed in time"), "{text}");
+        assert!(text.contains("lease=\"vdo\""), "{text}");
+        // The other task ended the leadership, and has logged the reason.
+        log.lock().clear();
+        end_in_time("vdo".into(), valid_until, token).await;
+        assert_eq!(*log.lock(), b"");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_waiting_future_continues_only_while_the_mandate_holds() {

@@ -1,6 +1,9 @@
 //! Tests which catalogs VDO accepts, and which catalog it uses after a restart.
 
-use catalog::trust::{Bundle, SigningKey};
+use catalog::{
+    Catalog, Release,
+    trust::{Bundle, SigningKey},
+};
 use serde_json::json;
 
 use super::*;
@@ -193,6 +196,51 @@ fn a_matrix_of_the_go_vdo_is_used_for_releases_vdo_carries() {
     catalogs.take_legacy("ConfigMap x/compat-matrix-config", &data);
     assert_eq!(catalogs.current().serial, 1, "what VDO carries");
     assert!(catalogs.trouble().unwrap().reason.contains("versionConfigContent"));
+}
+
+#[test]
+fn a_matrix_whose_images_cannot_be_pulled_does_not_narrow_the_catalog() {
+    let entry = || {
+        json!({
+            "vSphere": {"min": "6.7.1", "max": "8.0.1"}, "k8s": {"min": "1.24", "max": "1.27"},
+            "deploymentPath": ["https://example.com/gone.yaml"],
+        })
+    };
+    let offered = |content: serde_json::Value| {
+        let mut catalogs = catalogs();
+        let data = BTreeMap::from([(matrix::CONTENT.to_owned(), content.to_string())]);
+        catalogs.take_legacy("ConfigMap x/compat-matrix-config", &data);
+        assert_eq!(catalogs.trouble(), None);
+        catalogs
+    };
+    let of = |catalog: &Catalog, driver| {
+        catalog.releases.iter().filter(|release| release.driver == driver).cloned().collect()
+    };
+    let (cpi, csi) = (catalog::Driver::Cpi, catalog::Driver::Csi);
+    let embedded = catalog::embedded();
+    // The releases of the matrices that came with the Go VDO.
+    let catalogs = offered(json!({
+        "CSI": {"2.5.1": entry(), "2.7.0": entry(), "3.0.0": entry()},
+        "CPI": {"1.23.0": entry(), "1.26.0": entry()},
+    }));
+    for driver in [cpi, csi] {
+        let current: Vec<Release> = of(&catalogs.current(), driver);
+        assert_eq!(current, of(embedded, driver), "{driver}");
+    }
+    assert_eq!(
+        catalogs.left_out(),
+        ["CPI 1.23.0", "CPI 1.26.0", "CSI 2.5.1", "CSI 2.7.0", "CSI 3.0.0"]
+    );
+    // An admin added one that can be pulled: the matrix is in use.
+    let catalogs = offered(json!({
+        "CSI": {"2.7.0": entry(), "3.6.2": entry()}, "CPI": {"1.26.0": entry()},
+    }));
+    let current: Vec<Release> = of(&catalogs.current(), csi);
+    assert_eq!(current.len(), 2, "{current:?}");
+    // A release that is newer than this VDO can exist. The matrix then asks for nothing else.
+    let catalogs = offered(json!({"CSI": {"9.9.9": entry()}, "CPI": {"1.26.0": entry()}}));
+    let current: Vec<Release> = of(&catalogs.current(), csi);
+    assert_eq!(current, []);
 }
 
 fn request(url: &str) -> Request {

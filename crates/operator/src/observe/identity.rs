@@ -108,7 +108,11 @@ async fn cpi_text(
 ) -> Result<Option<(&'static str, Result<SecretText, String>)>, kube::Error> {
     let ConfigLocation { namespace, name, key } = place;
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let text = maps.get_opt(name).await?.and_then(|map| {
+    let map = match permitted(maps.get_opt(name).await)? {
+        Ok(map) => map,
+        Err(why) => return Ok(Some(("ConfigMap", Err(why)))),
+    };
+    let text = map.and_then(|map| {
         let mut data = map.data?;
         // The file name can differ from the key.
         data.remove(key).or_else(|| data.remove(CPI_KEY))
@@ -143,7 +147,9 @@ pub(super) async fn adopted_cpi_secret(
                 unreadable(kind, format!("VDO does not understand {}: {error}", id(kind)))
             }
         },
-        Ok(Some((kind, Err(why)))) => unreadable(kind, why),
+        Ok(Some((kind, Err(why)))) => {
+            unreadable(kind, format!("VDO cannot read {}: {why}", id(kind)))
+        }
         Ok(None) => unreadable(
             "ConfigMap",
             format!("the configuration of the driver, {}, does not exist", id("ConfigMap")),
@@ -223,8 +229,7 @@ pub(super) async fn csi(
                 unknown: read.unknown.iter().map(ToString::to_string).collect(),
             }
         });
-        let place =
-            |error| format!("Secret {namespace}/{name} is in use and cannot be read: {error}");
+        let place = |error| format!("Secret {namespace}/{name} cannot be read: {error}");
         return Ok(Some(read.map_err(place)));
     }
     Ok(None)
@@ -238,6 +243,18 @@ async fn is_readable(client: &Client, namespace: &str, name: &str) -> Result<boo
     access::can_read_secret(client, namespace, name).await
 }
 
+/// A missing permission is a reason to report, and no failure of the round: somebody can have deleted a namespace of
+/// the drivers, and the Role of VDO with it.
+fn permitted<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, kube::Error> {
+    match read {
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            Ok(Err("VDO has no permission to read it; vdoctl deploy grants the permission again"
+                .into()))
+        }
+        read => read.map(Ok),
+    }
+}
+
 async fn secret_text(
     client: &Client,
     namespace: &str,
@@ -249,7 +266,11 @@ async fn secret_text(
             "VDO has no permission to read this Secret; allow it with vdoctl deploy --driver-namespace {namespace}"
         ))));
     }
-    let secret = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await?;
+    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+    let secret = match permitted(secrets.get_opt(name).await)? {
+        Ok(secret) => secret,
+        Err(why) => return Ok(Some(Err(why))),
+    };
     let text = secret.and_then(|secret| secret.data?.remove(key));
     Ok(text.map(|text| match String::from_utf8(text.0) {
         Ok(text) => Ok(SecretText::from(text)),
@@ -273,20 +294,27 @@ pub(super) async fn cluster_id(
         _ => {}
     }
     let made = made_by_driver(client).await?;
-    Ok(Ok(made.map(|id| ClusterId { id, kept_by_driver: true })))
+    Ok(made.map(|made| made.map(|id| ClusterId { id, kept_by_driver: true })))
 }
 
 /// The cluster id that the driver generated.
-async fn made_by_driver(client: &Client) -> Result<Option<String>, kube::Error> {
+async fn made_by_driver(client: &Client) -> Result<Result<Option<String>, String>, kube::Error> {
+    let name = names::CSI_CLUSTER_ID;
     for namespace in crate::allowed_namespaces::all() {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-        let map = maps.get_opt(names::CSI_CLUSTER_ID).await?;
+        let map = match permitted(maps.get_opt(name).await)? {
+            Ok(map) => map,
+            Err(why) => {
+                let place = core_object("ConfigMap", namespace, name);
+                return Ok(Err(format!("{place} cannot be read: {why}")));
+            }
+        };
         let id = map.and_then(|map| map.data?.remove("clusterID")).filter(|id| !id.is_empty());
         if id.is_some() {
-            return Ok(id);
+            return Ok(Ok(id));
         }
     }
-    Ok(None)
+    Ok(Ok(None))
 }
 
 /// The cluster id in the configuration of a storage driver. An unreadable configuration has none.
@@ -300,7 +328,39 @@ pub(crate) async fn configured_cluster_id(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::fake_api::answering;
+
+    #[tokio::test]
+    async fn a_missing_permission_is_a_reason_with_the_command_that_grants_it() {
+        let forbidden = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+            "reason": "Forbidden", "message": "refused",
+        });
+        let (client, _server) = answering(403, &forbidden).await;
+        // The namespace of the storage driver was deleted, and the Role of VDO with it.
+        let usual = places(&BTreeMap::new(), Driver::Csi);
+        let csi = csi(&client, &usual).await.unwrap().unwrap().unwrap_err();
+        assert!(csi.contains("Secret vmware-system-csi/vsphere-config-secret"), "{csi}");
+        let place = ConfigLocation {
+            namespace: "kube-system".into(),
+            name: "cloud-config".into(),
+            key: CPI_KEY.into(),
+        };
+        let cpi = cpi(&client, &[place]).await.unwrap().unwrap().unwrap_err();
+        assert!(cpi.contains("ConfigMap kube-system/cloud-config"), "{cpi}");
+        let id = cluster_id(&client, &InUse::default()).await.unwrap().unwrap_err();
+        assert!(id.contains("ConfigMap ") && id.contains(names::CSI_CLUSTER_ID), "{id}");
+        for reason in [csi, cpi, id] {
+            assert!(reason.ends_with("vdoctl deploy grants the permission again"), "{reason}");
+        }
+        // An API server that does not work says nothing about the objects.
+        let (client, _server) = answering(500, &json!({})).await;
+        assert!(super::csi(&client, &usual).await.is_err());
+        assert!(cluster_id(&client, &InUse::default()).await.is_err());
+    }
 
     #[test]
     fn the_file_a_cloud_controller_is_led_to_is_the_key_of_its_settings() {

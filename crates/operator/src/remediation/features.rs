@@ -6,10 +6,28 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use plan::names;
 use serde_json::{Value, json};
+use snafu::ResultExt;
 
-use super::{Error, patch};
+use super::{ChangedSnafu, Error, KubernetesSnafu, patch};
 
-/// Adds the missing switches. A switch that is already set stays as it is.
+/// Those of these switches that nobody has set.
+pub(super) async fn missing(
+    client: &Client,
+    namespace: &str,
+    features: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, Error> {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let map = maps.get(names::CSI_FEATURES).await.context(KubernetesSnafu)?;
+    let mut features = features.clone();
+    features.retain(|name, _| !is_set(&map, name));
+    Ok(features)
+}
+
+fn is_set(map: &ConfigMap, name: &str) -> bool {
+    map.data.as_ref().is_some_and(|data| data.contains_key(name))
+}
+
+/// Adds these switches. Fails if somebody else has set one of them.
 pub(super) async fn add(
     client: &Client,
     namespace: &str,
@@ -17,11 +35,14 @@ pub(super) async fn add(
 ) -> Result<(), Error> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     patch::change(&maps, names::CSI_FEATURES, |map| {
-        let Some(data) = map.data.as_ref().filter(|data| !data.is_empty()) else {
+        if let Some(name) = features.keys().find(|name| is_set(map, name)) {
+            let what = format!("somebody else set {name}");
+            return ChangedSnafu { object: names::CSI_FEATURES, what }.fail();
+        }
+        if map.data.as_ref().is_none_or(BTreeMap::is_empty) {
             return Ok(vec![json!({"op": "add", "path": "/data", "value": features})]);
-        };
-        let missing = features.iter().filter(|(name, _)| !data.contains_key(*name));
-        Ok(missing.map(|(name, value)| operation("add", name, Some(value))).collect())
+        }
+        Ok(features.iter().map(|(name, value)| operation("add", name, Some(value))).collect())
     })
     .await
 }

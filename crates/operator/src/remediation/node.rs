@@ -15,7 +15,18 @@ use snafu::{OptionExt, ResultExt};
 use super::{AttachedSnafu, ChangedSnafu, Error, KubernetesSnafu, patch};
 use crate::cluster;
 
-/// Taints a node that the cloud provider has not initialized.
+/// Whether a node waits for the cloud provider.
+pub(super) async fn is_tainted(client: &Client, name: &str) -> Result<bool, Error> {
+    let node = Api::<Node>::all(client.clone()).get(name).await.context(KubernetesSnafu)?;
+    Ok(has_taint(&node))
+}
+
+fn has_taint(node: &Node) -> bool {
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.any(|taint| taint.key == names::UNINITIALIZED)
+}
+
+/// Taints a node that the cloud provider has not initialized. Fails if somebody else did it.
 pub(super) async fn taint(client: &Client, name: &str) -> Result<(), Error> {
     let nodes = Api::<Node>::all(client.clone());
     patch::change(&nodes, name, |node| {
@@ -24,10 +35,11 @@ pub(super) async fn taint(client: &Client, name: &str) -> Result<(), Error> {
             let what = "the cloud provider has seen it";
             return ChangedSnafu { object: format!("node {name}"), what }.fail();
         }
-        let taints = spec.taints.unwrap_or_default();
-        if taints.iter().any(|taint| taint.key == names::UNINITIALIZED) {
-            return Ok(Vec::new());
+        if has_taint(node) {
+            let what = "somebody else tainted it";
+            return ChangedSnafu { object: format!("node {name}"), what }.fail();
         }
+        let taints = spec.taints.unwrap_or_default();
         let own = json!({"key": names::UNINITIALIZED, "value": "true", "effect": "NoSchedule"});
         Ok(vec![if taints.is_empty() {
             json!({"op": "add", "path": "/spec/taints", "value": [own]})

@@ -215,7 +215,7 @@ impl Batch {
         events.extend(self.events);
         for proposal in self.repair {
             tried.insert(proposal.id());
-            let made = carry_out(clients, &proposal).await;
+            let made = Box::pin(carry_out(clients, &proposal)).await;
             events.push(repair_event(&proposal, made.as_ref().err()));
         }
         events

@@ -41,7 +41,10 @@ pub async fn report(
         None => {
             let left_out = match catalogs.left_out() {
                 [] => String::new(),
-                left => format!("; not used, because VDO does not carry them: {}", left.join(", ")),
+                left => format!(
+                    "; not used, because VDO does not carry them or their images were deleted: {}",
+                    left.join(", ")
+                ),
             };
             ("InUse", format!("the catalog in use has {current}{left_out}"))
         }

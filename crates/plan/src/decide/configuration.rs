@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::finding::{Finding, codes};
+use api::finding::{Finding, Subject, codes};
 use catalog::{
     Driver, Release,
     manifest::{self, Object},
@@ -63,7 +63,8 @@ impl RenderedDriver {
             naming::settle(&mut profile, desired.driver, kept);
         }
         let cluster_id = (desired.driver == Driver::Csi).then(|| cluster_id(facts, record));
-        let cluster_id = cluster_id.transpose().map_err(refused)?;
+        let unreadable = |why: String| Box::new(unreadable_cluster_id(facts, &why));
+        let cluster_id = cluster_id.transpose().map_err(unreadable)?;
         let render =
             |passwords| settings::render(facts, desired, &profile, cluster_id.as_ref(), passwords);
         let mut real = render(passwords).map_err(|error| refused(error.to_string()))?;
@@ -189,6 +190,25 @@ fn refusal(facts: &Facts, desired: &DesiredDriver<'_>, problem: String) -> Findi
         .with("field", field)
         .with("config", facts.config.metadata.name.as_deref().unwrap_or_default())
         .about(super::myself(facts))
+        .build()
+}
+
+/// The record has no cluster id, and VDO cannot read the one in use.
+pub(super) fn unreadable_cluster_id(facts: &Facts, why: &str) -> Finding {
+    let (namespace, record) = (&facts.operator_namespace, record_name(Driver::Csi));
+    codes::RECORD_DOUBTFUL
+        .found()
+        .with("driver", Driver::Csi.to_string())
+        .with("reason", why)
+        .with(
+            "step",
+            "vdoctl deploy   grants VDO the permission again, if a missing one is the reason",
+        )
+        .with(
+            "otherwise",
+            "Otherwise correct the object that the reason names; VDO continues automatically",
+        )
+        .about(Subject::kubernetes("ConfigMap", Some(namespace), record))
         .build()
 }
 

@@ -9,8 +9,12 @@ use catalog::Driver;
 use serde_json::json;
 
 use super::{
-    Notes, adoption, configuration::RenderedDriver, desired::DesiredDriver,
-    settings::PasswordRendering, steps::waiting, vcenters,
+    Notes, adoption,
+    configuration::{RenderedDriver, unreadable_cluster_id},
+    desired::DesiredDriver,
+    settings::PasswordRendering,
+    steps::waiting,
+    vcenters,
 };
 use crate::{
     facts::{DriverWorkload, Facts, WorkloadRole},
@@ -116,8 +120,12 @@ pub(super) fn is_lost(
     plan.next = match restored_record(facts, desired, record, &parts) {
         Ok(record) => Next::Record(Box::new(record)),
         Err(why) => {
-            let why = format!("it is not on record, and the record cannot be created again: {why}");
-            notes.findings.push(missing(facts, desired.driver, &why));
+            let text =
+                format!("it is not on record, and the record cannot be created again: {why}");
+            notes.findings.push(match &facts.cluster_id {
+                Err(unreadable) if *unreadable == why => unreadable_cluster_id(facts, &text),
+                _ => missing(facts, desired.driver, &text),
+            });
             Next::Blocked
         }
     };

@@ -229,10 +229,7 @@ pub(super) async fn renew(
         tokio::select! {
             biased;
             () = token.cancelled() => return,
-            () = sleep_until(until) => {
-                tracing::warn!(lease = name, "leadership lost: the lease could not be renewed in time");
-                return token.cancel();
-            }
+            () = sleep_until(until) => return expire(name, &token),
             written = write(&contender, before) => match written {
                 Some((lease, until)) => {
                     deleted = false;
@@ -257,6 +254,18 @@ pub(super) async fn renew(
             },
         }
     }
+}
+
+/// Cancels the token of a leadership that expired. The log names the reason once.
+pub(super) fn expire(lease: &str, token: &CancellationToken) {
+    if !token.is_cancelled() {
+        tracing::warn!(
+            lease,
+            "leadership lost: the lease could not be renewed in time, because the API server did not answer or this \
+             process did not run"
+        );
+    }
+    token.cancel();
 }
 
 /// Writes the Lease without a holder, and retries until that succeeds. False if another contender holds it.

@@ -672,6 +672,25 @@ fn reaches_ready_with_two_commands(world: &mut World, csi: &str, what: &str, min
 }
 
 #[test]
+fn the_phase_of_a_foreign_driver_shows_whether_that_driver_runs() {
+    let mut world = go_vdo_with("vmware-system-csi", "3.0.4-rc.1", "1.2.1");
+    let seen = |world: &World| {
+        let status = crate::status(&world.facts, &world.plan());
+        let ready = api::condition::is_true(&status.conditions, "CloudProviderReady");
+        (status.cpi.unwrap().phase, ready)
+    };
+    world.settle();
+    assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "VDO only proposes to replace it");
+    assert_eq!(seen(&world), (Some(api::vdo_config::Phase::Configured), false));
+    let cloud = |workload: &&mut DriverWorkload| workload.driver == Driver::Cpi;
+    world.facts.workloads.values_mut().filter(cloud).for_each(|workload| workload.available = 0);
+    assert_eq!(seen(&world), (Some(api::vdo_config::Phase::Failed), false));
+    world.facts.workloads.retain(|_, workload| workload.driver != Driver::Cpi);
+    world.vcenter().state = unreachable_vcenter(false);
+    assert_eq!(seen(&world), (Some(api::vdo_config::Phase::Failed), false), "no driver runs");
+}
+
+#[test]
 fn a_wrong_pin_is_the_reason_to_keep_a_cloud_provider_that_a_release_could_replace() {
     let mut world = go_vdo_with("vmware-system-csi", "3.0.4-rc.1", "1.2.1");
     world.edit_spec(|config| {

@@ -130,7 +130,7 @@ fn a_configuration_in_use_that_cannot_be_read_is_not_overwritten() {
     world.facts.cluster_id = Err("it is gibberish".into());
     world.settle();
     assert_eq!(world.record(Driver::Csi), &Record::default());
-    assert!(world.codes().contains(&"VDO-1006".into()), "{:?}", world.codes());
+    assert!(world.codes().contains(&"VDO-1911".into()), "{:?}", world.codes());
 }
 
 #[test]

@@ -33,6 +33,66 @@ fn drivers_that_run_untouched_stay_ready_with_a_wrong_password() {
 }
 
 #[test]
+fn ready_names_what_is_impaired_while_a_vcenter_is_unreachable_for_a_moment() {
+    let mut world = World::installed();
+    let ready = |world: &World| {
+        let status = status(&world.facts, &world.plan());
+        let ready = condition::get(&status.conditions, condition::READY).unwrap().clone();
+        (ready.status, ready.reason, ready.message)
+    };
+    world.vcenter().state = unreachable_vcenter(true);
+    world.vcenter().since = world.facts.now;
+    let (answer, reason, message) = ready(&world);
+    assert_eq!((answer.as_str(), reason.as_str()), ("True", "VcenterNotVerified"));
+    assert_eq!(
+        message,
+        "VDO cannot verify the vCenter vc. While it is unreachable, volumes are not created, attached or detached, \
+         and new nodes are not initialized. The drivers keep running."
+    );
+    // After the grace period it is a finding.
+    world.facts.now = world.plan().wake.unwrap();
+    let (answer, reason, _) = ready(&world);
+    assert_eq!((answer.as_str(), reason.as_str()), ("False", "Finding"));
+
+    world.vcenter().state = verified();
+    let (answer, reason, _) = ready(&world);
+    assert_eq!((answer.as_str(), reason.as_str()), ("True", "Healthy"));
+    world.vcenter().state = unreachable_vcenter(true);
+    world.vcenter().since = world.facts.now;
+    let other = world.vcenter().clone();
+    world.facts.vcenters.insert("forgotten".into(), other);
+    let (_, _, message) = ready(&world);
+    assert!(!message.contains("forgotten"), "nothing depends on that one: {message}");
+}
+
+#[test]
+fn the_message_names_only_the_driver_whose_vcenter_is_unreachable() {
+    let mut world = World::installed();
+    world.facts.vcenters.insert("other".into(), vcenter("other.example.com", "second"));
+    world.edit_spec(|config| {
+        let cloud = config.spec.cloud_provider.as_mut().unwrap();
+        cloud.vsphere_cloud_configs.push(api::text::ObjectName("other".into()));
+    });
+    world.settle();
+    let other = world.facts.vcenters.get_mut("other").unwrap();
+    (other.state, other.since) = (unreachable_vcenter(true), world.facts.now);
+    let message = |world: &World| {
+        let status = status(&world.facts, &world.plan());
+        condition::get(&status.conditions, condition::READY).unwrap().message.clone()
+    };
+    let text = message(&world);
+    assert!(text.contains("vCenter other") && text.contains("new nodes"), "{text}");
+    assert!(!text.contains("volumes"), "no volume is on that vCenter: {text}");
+    world.vcenter().state = unreachable_vcenter(true);
+    world.vcenter().since = world.facts.now;
+    let text = message(&world);
+    assert!(
+        text.contains("vCenters other, vc. While they are") && text.contains("volumes"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_removed_driver_has_no_condition_any_more() {
     let mut world = World::installed();
     world.edit_spec(|config| {
@@ -130,4 +190,20 @@ fn a_record_that_does_not_exist_is_not_to_be_deleted() {
     world.facts.records = Records::default();
     world.facts.cluster_id = Err("two Secrets contain different ids".into());
     assert!(!fix(&world).contains("kubectl delete"), "{}", fix(&world));
+}
+
+#[test]
+fn a_cluster_id_that_vdo_cannot_read_is_reported_with_the_command_that_grants_the_permission() {
+    let mut lost = World::installed();
+    lost.facts.records = Records::default();
+    for mut world in [World::new(), lost] {
+        let why = "Secret vmware-system-csi/vsphere-config-secret cannot be read";
+        world.facts.cluster_id = Err(why.into());
+        world.settle();
+        let plan = world.plan();
+        let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1911").unwrap();
+        assert!(finding.seen.as_deref().unwrap().contains(why), "{finding:?}");
+        assert!(finding.remedy[0].starts_with("vdoctl deploy   "), "{:?}", finding.remedy);
+        assert_eq!(world.driver(Driver::Csi).next, Next::Blocked);
+    }
 }

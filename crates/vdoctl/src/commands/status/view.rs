@@ -82,6 +82,10 @@ fn remarks(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Strin
         remarks.extend(
             condition::get(&status.conditions, condition::DEGRADED).map(|c| c.message.clone()),
         );
+    } else if overview.health == Health::Healthy {
+        // The drivers are ready while a vCenter is unreachable for a moment. The message names what is impaired.
+        let ready = condition::get(&status.conditions, condition::READY);
+        remarks.extend(ready.filter(|c| c.reason != "Healthy").map(|c| c.message.clone()));
     }
     remarks.iter().map(|remark| wrap("  ", remark, width)).collect()
 }
@@ -260,4 +264,47 @@ fn details(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Strin
     table.row(["Cluster id".to_owned(), status.cluster_id.clone().unwrap_or_else(|| "-".into())]);
     text.push_str(&table.render(width));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{VDOConfig, vdo_config::VDOConfigSpec};
+    use serde_json::json;
+
+    use super::*;
+    use crate::commands::status::Operator;
+
+    fn screen(ready: &serde_json::Value) -> String {
+        let mut config = VDOConfig::new("vdo", VDOConfigSpec::default());
+        let condition = |kind: &str, status: &str| {
+            let mut condition = ready.clone();
+            condition["type"] = json!(kind);
+            condition["status"] = json!(status);
+            condition["lastTransitionTime"] = json!("2026-11-19T04:00:00Z");
+            condition
+        };
+        let conditions =
+            json!({"conditions": [condition("Ready", "True"), condition("Degraded", "False")]});
+        config.status = serde_json::from_value(conditions).unwrap();
+        let overview = Overview {
+            health: Health::Healthy,
+            cluster: None,
+            operator: Operator { image: Some("vdo".into()), available: 1, wanted: 1 },
+            config,
+            vcenters: Vec::new(),
+            now: jiff::Timestamp::now(),
+        };
+        render(&overview, false, 200)
+    }
+
+    #[test]
+    fn a_healthy_screen_names_what_is_impaired_while_a_vcenter_is_unreachable() {
+        let message =
+            "VDO cannot verify the vCenter vc. While it is unreachable, volumes are not created";
+        let text = screen(&json!({"reason": "VcenterNotVerified", "message": message}));
+        assert!(text.contains("Healthy") && text.contains(message), "{text}");
+        let text =
+            screen(&json!({"reason": "Healthy", "message": "all drivers run as they should"}));
+        assert!(!text.contains("as they should"), "a healthy screen is short: {text}");
+    }
 }
