@@ -7,7 +7,7 @@ use runtime::tasks::Tasks;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     task::JoinSet,
 };
 
@@ -35,13 +35,10 @@ where
         while let Ok((mut connection, _)) = listener.accept().await {
             let answer = answer.clone();
             connections.spawn(async move {
-                let mut request = [0; 4096];
-                // The requests of the tests arrive in one piece.
-                let length = connection.read(&mut request).await.unwrap();
-                if length == 0 {
+                let request = read(&mut connection).await;
+                if request.is_empty() {
                     return;
                 }
-                let request = String::from_utf8_lossy(&request[..length]);
                 let line = request.lines().next().unwrap_or_default().to_owned();
                 let (status, body) = answer(line).await;
                 let body = body.to_string();
@@ -56,4 +53,24 @@ where
     });
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     (Client::try_from(config).unwrap(), tasks)
+}
+
+/// Reads a request with its body. The connection would break if it closed before.
+async fn read(connection: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    loop {
+        let mut part = [0; 4096];
+        let length = connection.read(&mut part).await.unwrap();
+        request.extend_from_slice(&part[..length]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        let is_complete = text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+            let announced = head.to_ascii_lowercase();
+            let mut lines = announced.lines();
+            let announced = lines.find_map(|line| line.strip_prefix("content-length: "));
+            body.len() >= announced.and_then(|length| length.parse().ok()).unwrap_or(0)
+        });
+        if length == 0 || is_complete {
+            return text;
+        }
+    }
 }
