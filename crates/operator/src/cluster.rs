@@ -18,6 +18,7 @@ pub(crate) mod driver_secrets;
 mod drivers;
 pub(crate) mod events;
 pub(crate) mod nodes;
+pub(crate) mod pages;
 mod password_expiry;
 pub(crate) mod pods;
 pub(crate) mod provenance;

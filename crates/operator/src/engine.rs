@@ -126,6 +126,8 @@ pub enum Error {
     Report {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
+        /// The time until the next round, if the rest of this one succeeded.
+        next: Option<Duration>,
     },
 }
 
@@ -134,6 +136,36 @@ impl Error {
     /// status shows such a refusal, and the operator itself works.
     fn is_refusal_of_a_driver(&self) -> bool {
         matches!(self, Self::Act { source, .. } if !source.lacks_a_permission())
+    }
+
+    /// The time until the next round, if only the reports of this one failed.
+    fn next(&self) -> Option<Duration> {
+        if let Self::Report { next, .. } = self { *next } else { None }
+    }
+}
+
+/// The first report of a round that the API server did not accept. The drivers get passwords and repairs all the same: an
+/// admission webhook that is down can make every report fail.
+#[derive(Debug, Default)]
+struct Unreported(Option<kube::Error>);
+
+impl Unreported {
+    /// Notes the error that the API server answered. Without an answer, no other request would succeed either.
+    fn note<T>(&mut self, reported: Result<T, kube::Error>) -> Result<(), Error> {
+        match reported {
+            Ok(_) => Ok(()),
+            Err(error @ kube::Error::Api(_)) => {
+                tracing::debug!(error = error_chain(&error), "a report failed");
+                self.0.get_or_insert(error);
+                Ok(())
+            }
+            Err(error) => Err(error).context(ReportSnafu { next: None::<Duration> }),
+        }
+    }
+
+    /// Fails with the error, if there is one.
+    fn check(&mut self, next: Option<Duration>) -> Result<(), Error> {
+        self.0.take().map_or(Ok(()), |error| Err(error).context(ReportSnafu { next }))
     }
 }
 
@@ -302,6 +334,7 @@ impl Engine {
                     let text = error_chain(&error);
                     tracing::error!(error = text, "a reconcile round failed");
                     let pause = backoff.failed(());
+                    let pause = error.next().map_or(pause, |next| pause.min(next));
                     if error.is_refusal_of_a_driver() {
                         finished(pause);
                     } else {
@@ -372,18 +405,18 @@ impl Engine {
         if let Some(new) = &observed.new {
             followed::record(client, &around.namespace, new).await.context(RecordSnafu)?;
         }
-        let statuses = &mut self.statuses;
-        report::vcenters(client, &observed.vcenters, statuses).await.context(ReportSnafu)?;
+        let (statuses, mut unreported) = (&mut self.statuses, Unreported::default());
+        unreported.note(report::vcenters(client, &observed.vcenters, statuses).await)?;
         let config = observed.facts.as_ref().map(|facts| facts.config.name_any());
         // While a VDOConfig cannot be parsed, VDO asks nobody to confirm another one.
         if observed.unreadable.is_none() {
             let reported =
                 report::rivals(client, &observed.rivals, config.as_deref(), statuses).await;
-            reported.context(ReportSnafu)?;
+            unreported.note(reported)?;
         }
         let reported =
             report::catalog(client, catalogs, observed.compatibility.as_ref(), statuses).await;
-        reported.context(ReportSnafu)?;
+        unreported.note(reported)?;
         let unhurried = match () {
             () if observed.unsure => UNSURE,
             () if around.version.is_in_doubt() => age,
@@ -404,10 +437,12 @@ impl Engine {
                     self.followed = Some(Followed::left(&around.namespace, &records));
                 }
                 if let Some(last) = &self.followed {
-                    report::deletion_outcome(&self.recorder, last).await.context(ReportSnafu)?;
+                    let reported = report::deletion_outcome(&self.recorder, last).await;
+                    reported.context(ReportSnafu { next: None::<Duration> })?;
                     self.followed = None;
                 }
             }
+            unreported.check(Some(unhurried))?;
             return Ok(unhurried);
         };
         statuses.complete(&mut facts);
@@ -426,14 +461,7 @@ impl Engine {
         let reported =
             report::report(client, recorder, metrics, &facts, &plan, &mut self.listed, statuses)
                 .await;
-        // If the API server refuses the status, the drivers still get passwords and repairs.
-        let refused_status = match reported {
-            Err(error) if report::is_refusal(&error) => Some(error),
-            reported => {
-                reported.context(ReportSnafu)?;
-                None
-            }
-        };
+        unreported.note(reported)?;
         self.olm.report(client, &around.namespace, &plan::status(&facts, &plan)).await;
         // While the Go VDO runs, it owns the objects that VDO would repair.
         if !plan.paused && facts.predecessor.runs.is_none() {
@@ -463,13 +491,12 @@ impl Engine {
                 ApplyFailure { text, firm: error.is_firm(), cause: error.cause() },
             );
         }
-        if let Some(error) = refused_status {
-            return Err(error).context(ReportSnafu);
-        }
         if let Some((driver, error)) = done.failed.into_iter().next() {
+            unreported.check(None)?;
             return Err(error).context(ActSnafu { driver });
         }
         if done.something {
+            unreported.check(Some(Duration::ZERO))?;
             return Ok(Duration::ZERO);
         }
         let wake = plan.wake.into_iter().chain(facts.health.due).min();
@@ -477,7 +504,9 @@ impl Engine {
         let wake = wake.and_then(|wait| Duration::try_from(wait).ok());
         let due = done.due.map(|due| due.saturating_duration_since(Instant::now()));
         let unhurried = due.map_or(unhurried, |due| unhurried.min(due));
-        Ok(wake.map_or(unhurried, |wait| unhurried.min(wait + SETTLE)))
+        let next = wake.map_or(unhurried, |wait| unhurried.min(wait + SETTLE));
+        unreported.check(Some(next))?;
+        Ok(next)
     }
 }
 
@@ -527,10 +556,85 @@ fn summary(facts: &Facts, plan: &plan::Plan) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
     use runtime::checks::Checks;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::fake_api::answering;
+    use crate::fake_api::{answering, serving};
+
+    const NAMESPACE: &str = "vmware-system-vdo";
+
+    /// The answer of an API server with a VDOConfig. The admission webhook for its status is down.
+    fn without_statuses(verb: &str, uri: &str) -> (u16, Value) {
+        let failure = |code: u16, reason: &str, message: &str| {
+            let status = kube::core::Status::failure(message, reason).with_code(code);
+            (code, json!(status))
+        };
+        let config = json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
+            "metadata": {
+                "name": "vdo-config", "namespace": NAMESPACE, "uid": "1", "resourceVersion": "1",
+                "generation": 1,
+            },
+            "spec": {"deletionPolicy": "Remove"},
+        });
+        let path = uri.split('?').next().unwrap_or_default();
+        match (verb, path) {
+            ("GET", "/version") => (200, json!({"gitVersion": "v1.34.0"})),
+            ("GET", "/apis") => (200, json!({"groups": []})),
+            ("GET", "/api/v1/namespaces/kube-system") => (200, json!({"metadata": {"uid": "2"}})),
+            ("GET", path) if uri.contains("limit=") => {
+                let configs = path.ends_with("/vdoconfigs").then_some(config);
+                let items: Vec<Value> = configs.into_iter().collect();
+                let metadata = json!({"resourceVersion": "1"});
+                (
+                    200,
+                    json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}),
+                )
+            }
+            ("GET", _) => failure(404, "NotFound", "not found"),
+            ("PATCH", path) if path.ends_with("/status") => {
+                failure(500, "InternalError", "failed calling webhook")
+            }
+            ("PATCH", _) => (200, json!({"metadata": {"name": "patched"}})),
+            _ => (201, json!({"metadata": {}, "status": {"allowed": true}})),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_round_acts_although_a_webhook_for_the_status_is_down() {
+        let patched = Arc::new(Mutex::new(Vec::new()));
+        let seen = patched.clone();
+        let (client, _api_server) = serving(move |request: String| {
+            let seen = seen.clone();
+            async move {
+                if request.contains("watch=") {
+                    std::future::pending::<()>().await;
+                }
+                let mut words = request.split(' ').map(str::to_owned);
+                let (verb, uri) = (words.next().unwrap(), words.next().unwrap());
+                if verb == "PATCH" {
+                    let path = uri.split('?').next().unwrap_or_default().to_owned();
+                    seen.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+                }
+                without_statuses(&verb, &uri)
+            }
+        })
+        .await;
+        let (timeouts, build) = (Timeouts::default(), BuildInfo::new("vdo"));
+        let metrics = OperatorMetrics::default();
+        let engine = Engine::start(client, NAMESPACE, timeouts, build, metrics).await;
+        let error = Box::pin(engine.unwrap().round()).await.unwrap_err();
+        assert!(error_chain(&error).contains("failed calling webhook"), "{}", error_chain(&error));
+        let own =
+            format!("/apis/vdo.vmware.com/v1alpha1/namespaces/{NAMESPACE}/vdoconfigs/vdo-config");
+        let patched = patched.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = patched.iter().position(|path| *path == format!("{own}/status"));
+        let finalizer = patched.iter().position(|path| *path == own);
+        assert!(status.is_some() && finalizer.is_some(), "{patched:?}");
+    }
 
     #[tokio::test]
     async fn requests_next_to_a_round_do_not_hide_that_it_hangs() {
@@ -547,6 +651,27 @@ mod tests {
         assert!(!live.pass(), "the round still hangs");
         request(&rounds).await;
         assert!(live.pass(), "a request of the round has ended");
+    }
+
+    #[test]
+    fn a_round_goes_on_after_the_api_server_refused_a_report_and_fails_at_its_end() {
+        let answer = |code| {
+            let status = kube::core::Status::failure("failed calling webhook", "InternalError");
+            kube::Error::Api(Box::new(status.with_code(code)))
+        };
+        let mut unreported = Unreported::default();
+        assert!(unreported.check(None).is_ok());
+        for code in [500, 503, 403, 429] {
+            assert!(unreported.note::<()>(Err(answer(code))).is_ok(), "{code}");
+        }
+        assert!(unreported.note(Ok(true)).is_ok());
+        let error = unreported.check(Some(Duration::from_secs(7))).unwrap_err();
+        assert!(error_chain(&error).contains("failed calling webhook"), "{error:?}");
+        assert_eq!(error.next(), Some(Duration::from_secs(7)));
+
+        let broken = std::io::Error::other("the connection broke");
+        let none = unreported.note::<()>(Err(kube::Error::ReadEvents(broken)));
+        assert!(none.is_err(), "the API server did not answer");
     }
 
     #[tokio::test(start_paused = true)]

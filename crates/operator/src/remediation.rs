@@ -245,21 +245,19 @@ mod tests {
     use health::repair::Moved;
 
     use super::*;
-    use crate::fake_api::answering_each;
+    use crate::fake_api::serving;
 
     /// Makes a repair of an object in this state. Returns the writes, each with its body.
     async fn writes_of(repair: Repair, path: &'static str, object: Value) -> Vec<String> {
         let writes = Arc::new(Mutex::new(Vec::new()));
         let seen = writes.clone();
-        let (cluster, _server) = answering_each(move |request| {
+        let (cluster, _server) = serving(move |request: String| {
             if !request.starts_with("GET ") {
-                seen.lock().unwrap().push(request.to_owned());
-            }
-            if request.contains(path) {
-                return (200, object.clone());
+                seen.lock().unwrap().push(request.clone());
             }
             let records = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}});
-            (200, records)
+            let body = if request.contains(path) { object.clone() } else { records };
+            std::future::ready((200, body))
         })
         .await;
         let clients =

@@ -97,7 +97,7 @@ pub async fn report(
 }
 
 /// Whether the API server refused the content of a request. It can accept others.
-pub fn is_refusal(error: &kube::Error) -> bool {
+fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status)
         if (400..500).contains(&status.code) && ![401, 429].contains(&status.code))
 }

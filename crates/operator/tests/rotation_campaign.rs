@@ -16,14 +16,16 @@ mod driver;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use api::{CompatibilityConfig, VDOConfigStatus, VsphereCloudConfig};
+use api::{CompatibilityConfig, VDOConfig, VDOConfigStatus, VsphereCloudConfig};
 use catalog::trust::{Bundle, SigningKey};
 use common::{NAMESPACE, Testbed};
 use driver::{DEAD, Driver, Reads, Session};
 use driver_config::SecretText;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
-    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    admissionregistration::v1::{
+        ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+    },
     apps::v1::DaemonSet,
     core::v1::{Node as KubeNode, Secret},
 };
@@ -170,6 +172,7 @@ async fn no_driver_logs_in_with_an_old_password_for_long_and_no_account_is_locke
     }
     campaign.rotate_while_repairs_hang().await;
     campaign.rotate_while_the_status_is_refused().await;
+    campaign.rotate_while_a_webhook_is_down().await;
     campaign.rotate_while_paused().await;
     campaign.rotate_while_a_pod_is_broken().await;
     campaign.assert_no_account_is_locked("at the end").await;
@@ -581,6 +584,56 @@ impl Campaign {
         self.rotate(1_002, Rotation::QUIET).await;
         bindings.delete(NAME, &DeleteParams::default()).await.unwrap();
         policies.delete(NAME, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// The admission webhook for every status is down, so the API server answers with an error of its own. The drivers
+    /// still get the password.
+    async fn rotate_while_a_webhook_is_down(&mut self) {
+        const NAME: &str = "no-answer";
+        let hook = json!({
+            "metadata": {"name": NAME},
+            "webhooks": [{
+                "name": "no-answer.example.com", "failurePolicy": "Fail", "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
+                // Nothing listens there.
+                "clientConfig": {"url": "https://127.0.0.1:1/"},
+                "rules": [{
+                    "apiGroups": [api::GROUP], "apiVersions": ["*"], "operations": ["UPDATE"],
+                    "resources": ["vdoconfigs/status", "vspherecloudconfigs/status"],
+                }],
+            }],
+        });
+        let hook: ValidatingWebhookConfiguration = serde_json::from_value(hook).unwrap();
+        let hooks = Api::<ValidatingWebhookConfiguration>::all(self.testbed.client());
+        hooks.create(&PostParams::default(), &hook).await.unwrap();
+        self.status_is_refused(true).await;
+        // Both statuses have news that the operator tries to write.
+        let vcenters = Api::<VsphereCloudConfig>::namespaced(self.testbed.client(), NAMESPACE);
+        let same = Patch::Merge(json!({"spec": {"insecure": null}}));
+        let other = self.configs[1].name;
+        vcenters.patch(other, &PatchParams::default(), &same).await.unwrap();
+        self.testbed.change(json!({"spec": {"remediation": {"diskUuid": "Propose"}}})).await;
+        self.rotate(1_003, Rotation::QUIET).await;
+        let log = self.operator.log();
+        assert!(log.contains("failed calling webhook"), "{}", self.operator.tail());
+        hooks.delete(NAME, &DeleteParams::default()).await.unwrap();
+        self.status_is_refused(false).await;
+        self.testbed.change(json!({"spec": {"remediation": null}})).await;
+    }
+
+    /// Waits until a webhook refuses the status of the VDOConfig, or no longer does.
+    async fn status_is_refused(&self, refused: bool) {
+        let configs = Api::<VDOConfig>::namespaced(self.testbed.client(), NAMESPACE);
+        let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+        let patch = Patch::Merge(json!({"status": {"observedGeneration": 0}}));
+        eventually("the API server has noticed the webhook", 30, async || {
+            match configs.patch_status("vdo-config", &dry_run, &patch).await {
+                Err(kube::Error::Api(status)) if status.code == 500 && refused => Ok(()),
+                Ok(_) if !refused => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
     }
 
     /// A paused VDO passes no password on, and reports that one waits.

@@ -284,6 +284,8 @@ pub struct ClusterProxy {
     pub https: String,
     /// The hosts and networks to reach without the proxy, separated by commas.
     pub except: String,
+    /// The version of the object, which is another one after each change of a URL.
+    pub version: String,
 }
 
 impl std::fmt::Debug for ClusterProxy {

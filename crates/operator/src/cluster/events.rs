@@ -6,10 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease as KubeLease, core::v1::Event as KubeEvent};
 use kube::{ResourceExt, runtime::watcher::Config};
 
-use super::volumes::bounded;
+use super::{pages::EVENT_PAGE, volumes::bounded};
 
-/// Events per page of a list. Anybody who can write in a namespace can write Events of a megabyte.
-const PAGE: u32 = 20;
 /// The maximum length of a name in Kubernetes.
 const LONGEST_NAME: usize = 253;
 
@@ -29,7 +27,7 @@ pub(crate) fn lease_names() -> [&'static str; 6] {
 
 /// The Events with these fields, in small pages.
 pub(crate) fn with_fields(fields: &str) -> Config {
-    Config::default().fields(fields).page_size(PAGE)
+    Config::default().fields(fields).page_size(EVENT_PAGE)
 }
 
 /// A name in an Event. The API server does not check it, so it can be no name at all.

@@ -42,6 +42,7 @@ use super::{
     driver_secrets::LastRead,
     events::{self, Warning},
     nodes::{self, CachedNode},
+    pages::{PAGE, TENANT_PAGE, WORKLOAD_PAGE},
     password_expiry, pods,
     provenance::{Binding, CachedRole},
     site::Watched,
@@ -86,14 +87,6 @@ pub struct Stores {
     /// The interrupted watches among those that every round requires.
     pub(crate) interruptions: Interruptions,
 }
-
-/// Objects per page of a list. A pod with its managed fields takes a hundred kilobytes before VDO slims it,
-/// and the process never returns all the memory that thousands of them used.
-const PAGE: u32 = 100;
-/// The same for objects that tenants create, which can take more than a megabyte each. Several lists are read at once.
-const TENANT_PAGE: u32 = 25;
-/// The same for workloads, of which VDO also looks at those outside the allowed namespaces.
-const WORKLOAD_PAGE: u32 = 10;
 
 impl Stores {
     /// The caches, and the watches that fill them. The watches notify `changed` of every change.

@@ -1,13 +1,14 @@
 //! Objects of VDO's kinds outside the operator's namespace. VDO does not follow them, and their status
 //! reports that.
 //!
-//! Anybody may have created them, so they cost little. VDO reads only their metadata. They start no round of
+//! Anybody may have created them, so they cost little. VDO lists them in small pages, one page at a time, and keeps
+//! only the [`Identity`] of each: the author decides how large an object is. They start no round of
 //! the operator, and reach neither the findings nor the metrics of the admin's VDOConfig. VDO writes the
 //! status of each once while the operator runs, at most one per kind and [`PACE`]. If an author changes the
 //! status back, VDO does not write it again. The text depends on the object alone, so a restart changes
 //! nothing.
 
-use std::{collections::HashSet, fmt::Debug, time::Duration};
+use std::{borrow::Cow, collections::HashSet, fmt::Debug, marker::PhantomData, time::Duration};
 
 use api::{
     CompatibilityConfig, VDOConfig, VsphereCloudConfig,
@@ -22,7 +23,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource,
-    api::{PartialObjectMeta, Patch, PatchParams},
+    api::{Patch, PatchParams},
     runtime::{
         WatchStreamExt,
         watcher::{self, Event, watcher},
@@ -30,26 +31,93 @@ use kube::{
 };
 use plan::names;
 use runtime::{error_chain::error_chain, lease::Mandate};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
-use crate::followed::NOT_FOLLOWED;
+use crate::{cluster::pages::SMALL_PAGE, followed::NOT_FOLLOWED};
 
 /// The pause between two writes for objects of one kind.
 const PACE: Duration = Duration::from_secs(1);
-/// The page size of a list request.
-const PAGE: u32 = 100;
 
 /// Writes the status of these objects until the mandate ends.
 pub async fn report(client: Client, operator_namespace: String, mandate: Mandate) {
+    let list = Mutex::new(());
     let all = async {
         tokio::join!(
-            follow::<VDOConfig>(&client, &operator_namespace, config_status),
-            follow::<VsphereCloudConfig>(&client, &operator_namespace, vcenter_status),
-            follow::<CompatibilityConfig>(&client, &operator_namespace, catalog_status),
+            follow::<VDOConfig>(&client, &operator_namespace, &list, config_status),
+            follow::<VsphereCloudConfig>(&client, &operator_namespace, &list, vcenter_status),
+            follow::<CompatibilityConfig>(&client, &operator_namespace, &list, catalog_status),
         )
     };
     mandate.while_it_holds(Box::pin(all)).await;
+}
+
+/// The part of an object that VDO reads. It drops labels, finalizers and managed fields while it parses an answer,
+/// because parsed they take several times the size of their text.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(bound = "")]
+struct Identity<K> {
+    #[serde(deserialize_with = "identifying")]
+    metadata: ObjectMeta,
+    #[serde(skip)]
+    kind: PhantomData<K>,
+}
+
+fn identifying<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Identifying {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        creation_timestamp: Option<Time>,
+    }
+    let Identifying { name, namespace, uid, resource_version, creation_timestamp } =
+        Identifying::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        creation_timestamp,
+        ..ObjectMeta::default()
+    })
+}
+
+impl<K: Resource<DynamicType = ()>> Resource for Identity<K> {
+    type DynamicType = ();
+    type Scope = K::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        K::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        K::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        K::plural(&())
+    }
+
+    /// The API server does not send the rest of the object.
+    fn metadata_api() -> bool {
+        true
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
 }
 
 /// The uids of the objects whose status VDO has written.
@@ -62,7 +130,7 @@ struct Written {
 
 impl Written {
     /// The object of a watch event if its status must be written.
-    fn next<K>(&mut self, event: Event<PartialObjectMeta<K>>) -> Option<ObjectMeta> {
+    fn next<K>(&mut self, event: Event<Identity<K>>) -> Option<ObjectMeta> {
         let uid = |metadata: &ObjectMeta| metadata.uid.clone().unwrap_or_default();
         match event {
             Event::Init => self.listed.clear(),
@@ -80,25 +148,27 @@ impl Written {
     }
 }
 
+/// Watches the objects of a kind. It requests a page of a list only while it holds `list`.
 async fn follow<K>(
     client: &Client,
     operator_namespace: &str,
+    list: &Mutex<()>,
     status: fn(&str, &ObjectMeta) -> Value,
 ) where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + 'static,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + 'static,
 {
-    let others = watcher::Config::default().page_size(PAGE);
+    let others = watcher::Config::default().page_size(SMALL_PAGE);
     let others = others.fields(&format!("metadata.namespace!={operator_namespace}"));
-    let all = Api::<PartialObjectMeta<K>>::all(client.clone());
+    let all = Api::<Identity<K>>::all(client.clone());
     let events = watcher(all, others).default_backoff();
     let mut events = std::pin::pin!(events);
     let mut written = Written::default();
-    while let Some(event) = events.next().await {
+    let mut is_listing = false;
+    loop {
+        let page = if is_listing { Some(list.lock().await) } else { None };
+        let Some(event) = events.next().await else { break };
+        drop(page);
+        is_listing = matches!(event, Ok(Event::Init | Event::InitApply(_)));
         match event {
             Ok(event) => {
                 let Some(metadata) = written.next(event) else { continue };
@@ -117,7 +187,7 @@ where
     let (kind, name) = (K::kind(&()), metadata.name.as_deref().unwrap_or_default());
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     // The author controls the content of these objects. It can be anything, and VDO needs none of it.
-    let objects = Api::<PartialObjectMeta<K>>::namespaced(client.clone(), namespace);
+    let objects = Api::<Identity<K>>::namespaced(client.clone(), namespace);
     let body = json!({"apiVersion": K::api_version(&()), "kind": kind, "status": status});
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     if let Err(error) = objects.patch_status(name, &parameters, &Patch::Apply(body)).await {
@@ -190,14 +260,96 @@ fn catalog_status(operator_namespace: &str, metadata: &ObjectMeta) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{
+        collections::BTreeSet,
+        sync::{Arc, PoisonError},
+    };
 
-    fn object(name: &str, uid: &str) -> PartialObjectMeta<VDOConfig> {
+    use super::*;
+    use crate::fake_api::serving;
+
+    fn object(name: &str, uid: &str) -> Identity<VDOConfig> {
         let metadata = json!({
             "name": name, "namespace": "team-a", "uid": uid,
             "creationTimestamp": "2026-01-01T00:00:00Z",
         });
         serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    #[test]
+    fn of_a_tenants_huge_object_only_its_identity_is_kept() {
+        let long = "x".repeat(1000);
+        let identity = json!({
+            "name": "vdo-config", "namespace": "team-a", "uid": "1", "resourceVersion": "7",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        });
+        let mut metadata = identity.clone();
+        metadata["labels"] = json!({"label": long});
+        metadata["annotations"] = json!({"annotation": long});
+        metadata["finalizers"] = json!([long]);
+        metadata["managedFields"] = json!([{"manager": "m", "fieldsV1": {"f:metadata": {}}}]);
+        let whole = json!({"metadata": metadata, "spec": {"long": long}});
+        let kept: Identity<VDOConfig> = serde_json::from_value(whole).unwrap();
+        assert_eq!(json!(kept.metadata), identity);
+    }
+
+    /// The list requests that an API server received, and those that it has not answered yet.
+    #[derive(Debug, Default)]
+    struct Lists {
+        requests: Vec<String>,
+        in_progress: usize,
+        most: usize,
+    }
+
+    #[tokio::test]
+    async fn the_objects_of_tenants_are_listed_in_small_pages_and_one_page_at_a_time() {
+        let lists = Arc::new(std::sync::Mutex::new(Lists::default()));
+        let seen = lists.clone();
+        let (client, _api_server) = serving(move |request: String| {
+            let lists = seen.clone();
+            let request = request.lines().next().unwrap_or_default().to_owned();
+            async move {
+                if !request.starts_with("GET") {
+                    return (200, json!({"metadata": {}}));
+                }
+                if request.contains("watch=") {
+                    std::future::pending::<()>().await;
+                }
+                {
+                    let mut lists = lists.lock().unwrap_or_else(PoisonError::into_inner);
+                    lists.requests.push(request.clone());
+                    lists.in_progress += 1;
+                    lists.most = lists.most.max(lists.in_progress);
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                lists.lock().unwrap_or_else(PoisonError::into_inner).in_progress -= 1;
+                let more = !request.contains("continue=");
+                let metadata = json!({"name": "a", "namespace": "team-a", "uid": request});
+                (
+                    200,
+                    json!({
+                        "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                        "metadata": {"resourceVersion": "1", "continue": if more { "2" } else { "" }},
+                        "items": [{"metadata": metadata}],
+                    }),
+                )
+            }
+        })
+        .await;
+        let reports = report(client, "vmware-system-vdo".into(), Mandate::unlimited());
+        // Each kind has two pages, and VDO waits after each object.
+        let _endless = tokio::time::timeout(Duration::from_secs(4), reports).await;
+        let lists = lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = |request: &String| request.split('?').next().unwrap_or_default().to_owned();
+        let kinds: BTreeSet<String> = lists.requests.iter().map(path).collect();
+        assert_eq!((kinds.len(), lists.requests.len()), (3, 6), "{lists:?}");
+        assert_eq!(lists.most, 1, "{lists:?}");
+        let limit = |request: &String| {
+            let (_, rest) = request.split_once("limit=")?;
+            rest.split(['&', ' ']).next()?.parse::<u32>().ok()
+        };
+        let small = lists.requests.iter().all(|request| limit(request).is_some_and(|n| n <= 3));
+        assert!(small, "{lists:?}");
     }
 
     #[test]

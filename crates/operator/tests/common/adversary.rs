@@ -541,7 +541,20 @@ fn huge() -> Vec<Value> {
         json!([{"name": "FILLER", "value": filler}]);
     set["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "no-node"});
     let labels = (0..3000).map(|number| (format!("label-{number}"), json!("x".repeat(60))));
-    set["metadata"]["labels"].as_object_mut().unwrap().extend(labels);
+    let labels: serde_json::Map<String, Value> = labels.collect();
+    set["metadata"]["labels"].as_object_mut().unwrap().extend(labels.clone());
+    let vcenter =
+        json!({"vcIp": "192.0.2.1", "credentials": "vc-credentials", "datacenters": ["DC0"]});
+    let ours = [
+        ("VDOConfig", json!({"storageProvider": {"vsphereCloudConfig": "vc"}})),
+        ("VsphereCloudConfig", vcenter),
+        ("CompatibilityConfig", json!({"matrixURL": "https://mallory.example.com/catalog.yaml"})),
+    ];
+    let ours = ours.map(|(kind, spec)| {
+        let mut huge = object("vdo.vmware.com/v1alpha1", kind, "huge", json!({"spec": spec}));
+        huge["metadata"]["labels"] = json!(labels);
+        huge
+    });
     let data = json!({"data": {"filler": filler}});
     let long = &filler[..300_000];
     let event = |name: &str, kind: &str, reason: &str, message: &str| {
@@ -552,12 +565,13 @@ fn huge() -> Vec<Value> {
         object("v1", "Event", name, more)
     };
     let contest = format!("Multi-Attach error for volume \"{long}\" Volume is already used");
-    vec![
+    let more = [
         set,
         object("v1", "ConfigMap", "vsphere-cloud-config", data),
         event("huge-reason", "PersistentVolumeClaim", long, "waiting"),
         event("huge-volume", "Pod", "FailedAttachVolume", &contest),
-    ]
+    ];
+    ours.into_iter().chain(more).collect()
 }
 
 /// Objects that the API server should reject; if it accepts one, the operator must tolerate it.

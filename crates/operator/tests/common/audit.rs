@@ -15,6 +15,30 @@ use super::{NAMESPACE, Testbed};
 /// The maximum number of writes of an object's status while its cluster is in a lasting state.
 const STATUS_WRITES: usize = 6;
 
+/// The largest page of a list that can contain objects of a tenant.
+const TENANT_PAGE: u32 = 25;
+
+/// The kinds that only admins, nodes and controllers write.
+const OF_THE_CLUSTER: [&str; 17] = [
+    "clusterrolebindings",
+    "clusterroles",
+    "csidrivers",
+    "csinodes",
+    "csinodetopologies",
+    "customresourcedefinitions",
+    "infrastructures",
+    "mutatingwebhookconfigurations",
+    "nodes",
+    "persistentvolumes",
+    "proxies",
+    "securitycontextconstraints",
+    "storageclasses",
+    "validatingwebhookconfigurations",
+    "volumeattachments",
+    "volumesnapshotclasses",
+    "volumesnapshotcontents",
+];
+
 /// The operator's writes of an object's status: the last one before a time, and all since then.
 #[derive(Default)]
 struct StatusWrites {
@@ -59,6 +83,23 @@ impl Testbed {
             .requests_of("vdo")
             .filter(|event| event["responseStatus"]["code"] == 403 && !by_quota(event));
         refused.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect()
+    }
+
+    /// Lists of the operator that can contain objects of tenants, in pages so large that such objects fill its memory.
+    pub fn lists_in_large_pages(&self) -> BTreeSet<String> {
+        let large = self.requests_of("vdo").filter(|event| {
+            let object = &event["objectRef"];
+            let kind = object["resource"].as_str().unwrap_or_default();
+            let uri = event["requestURI"].as_str().unwrap_or_default();
+            let (_, query) = uri.split_once('?').unwrap_or_default();
+            let limit = query.split('&').find_map(|part| part.strip_prefix("limit="));
+            let limit = limit.and_then(|limit| limit.parse::<u32>().ok());
+            event["verb"] == "list"
+                && object["namespace"].is_null()
+                && !OF_THE_CLUSTER.contains(&kind)
+                && limit.is_none_or(|limit| limit == 0 || limit > TENANT_PAGE)
+        });
+        large.map(|event| event["requestURI"].to_string()).collect()
     }
 
     /// Requests of the operator that failed with a conflict, without leases.

@@ -69,12 +69,14 @@ pub struct Testbed {
 }
 
 impl Drop for Testbed {
-    /// Every test that passes also checks that the tenant's tricks had no effect, and that the operator does not
-    /// write unchanged statuses.
+    /// Every test that passes also checks that the tenant's tricks had no effect, and that the operator neither writes
+    /// unchanged statuses nor lists objects of tenants in large pages.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let repeated = self.repeated_status_writes();
             assert!(repeated.is_empty(), "the same status again: {repeated:?}");
+            let large = self.lists_in_large_pages();
+            assert!(large.is_empty(), "a tenant decides how large these pages are: {large:?}");
             adversary::assert_held_to_the_end(&self.adversary, &self.plane);
         }
     }

@@ -32,8 +32,8 @@ pub(super) struct RenderedDriver {
     pub(super) release: Release,
     /// The objects, each annotated with its own digest.
     pub(super) objects: Vec<Object>,
-    /// The digest of all objects, with the users but without their passwords: a new password is not a new
-    /// configuration.
+    /// The digest of all objects, with the users but without their passwords and without the login of the cluster's
+    /// proxy: a new password is not a new configuration.
     pub(super) digest: String,
     pub(super) cluster_id: Option<ClusterId>,
     pub(super) origin: Origin,
@@ -116,7 +116,7 @@ impl RenderedDriver {
             .map(|(value, masked)| stamped(value, &digest(masked), &set));
         let settings: Vec<Object> = settings.collect();
         let named: Vec<String> = named.iter().map(digest).collect();
-        let (mut objects, digest) = digested(rendered, &named, &set);
+        let (mut objects, digest) = digested(facts, rendered, &named, &set);
         objects.extend(settings.into_iter().filter(|_| passwords == PasswordRendering::Real));
         credentials::mark(facts, desired.driver, *implementation, &mut objects);
         let origin = rendering::origin(facts, desired, restarts);
@@ -147,11 +147,16 @@ impl RenderedDriver {
 }
 
 /// The rendered objects, each with its digest, and the digest of all objects and settings.
-fn digested(rendered: Vec<Object>, settings: &[String], set: &str) -> (Vec<Object>, String) {
+fn digested(
+    facts: &Facts,
+    rendered: Vec<Object>,
+    settings: &[String],
+    set: &str,
+) -> (Vec<Object>, String) {
     let mut digests = Vec::new();
-    let one = |Object(value)| {
-        let digest = digest(&value);
-        let object = stamped(value, &digest, set);
+    let one = |object: Object| {
+        let digest = digest(&proxy::for_digest(facts, &object));
+        let object = stamped(object.0, &digest, set);
         digests.push(json!(digest));
         object
     };

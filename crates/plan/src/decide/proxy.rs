@@ -2,8 +2,14 @@
 //!
 //! Environment variables tell the drivers about it, so another proxy restarts their controllers. While VDO cannot read
 //! the cluster's proxy, it leaves the drivers as they are: without the proxy they might not reach a vCenter.
+//!
+//! The URLs of the cluster's proxy can contain a password. No digest is made of it: more people can read digests than
+//! pod templates, and could try passwords against them.
+
+use std::borrow::Cow;
 
 use api::{VDOConfigSpec, vdo_config};
+use catalog::manifest::Object;
 use serde_json::{Value, json};
 
 use super::steps::waiting;
@@ -38,8 +44,46 @@ fn of_overrides(spec: &VDOConfigSpec) -> Option<&vdo_config::Proxy> {
 pub(super) fn of_cluster(facts: &Facts) -> Option<Value> {
     match applicable(facts)? {
         Proxy::Overrides(_) => None,
-        Proxy::Cluster(ClusterProxy { http, https, except }) => Some(json!([http, https, except])),
+        Proxy::Cluster(proxy) => {
+            let ClusterProxy { http, https, except, version: _ } = without_login(proxy);
+            Some(json!([http, https, except]))
+        }
     }
+}
+
+/// The content of a rendered object for its digest.
+pub(super) fn for_digest<'o>(facts: &Facts, object: &'o Object) -> Cow<'o, Value> {
+    let Some(Proxy::Cluster(proxy)) = applicable(facts) else { return Cow::Borrowed(&object.0) };
+    let hidden = without_login(proxy);
+    if hidden == *proxy {
+        return Cow::Borrowed(&object.0);
+    }
+    let mut object = object.0.clone();
+    let urls = [(&proxy.http, hidden.http), (&proxy.https, hidden.https)]
+        .map(|(url, hidden)| (verbatim(url), hidden));
+    let containers = object.pointer_mut("/spec/template/spec/containers");
+    let containers = containers.and_then(Value::as_array_mut).into_iter().flatten();
+    let variables =
+        containers.filter_map(|container| container.get_mut("env")?.as_array_mut()).flatten();
+    for variable in variables {
+        if let Some((_, hidden)) = urls.iter().find(|(url, _)| variable["value"] == **url) {
+            variable["value"] = json!(hidden);
+        }
+    }
+    Cow::Owned(object)
+}
+
+/// The proxy with the version of its object in place of user and password, so that another password still makes another
+/// digest. Any other change of the object makes another digest too.
+fn without_login(proxy: &ClusterProxy) -> ClusterProxy {
+    let without = |url: &str| match url.rsplit_once('@') {
+        Some((login, host)) => {
+            let scheme = ["http://", "https://"].into_iter().find(|all| login.starts_with(all));
+            format!("{}{}@{host}", scheme.unwrap_or_default(), proxy.version)
+        }
+        None => url.to_owned(),
+    };
+    ClusterProxy { http: without(&proxy.http), https: without(&proxy.https), ..proxy.clone() }
 }
 
 /// Whether VDO knows the proxy. If not, the plan waits for it.
@@ -85,7 +129,7 @@ impl Proxy<'_> {
                 ("HTTPS_PROXY", proxy.url.to_string()),
                 ("NO_PROXY", direct(proxy.except.iter().map(String::as_str))),
             ],
-            Proxy::Cluster(ClusterProxy { http, https, except }) => {
+            Proxy::Cluster(ClusterProxy { http, https, except, version: _ }) => {
                 let urls = [("HTTP_PROXY", http), ("HTTPS_PROXY", https)];
                 let urls = urls.into_iter().filter(|(_, url)| !url.is_empty());
                 let urls = urls.map(|(name, url)| (name, verbatim(url)));

@@ -79,7 +79,8 @@ pub(crate) fn proxy(object: &DynamicObject) -> Option<ClusterProxy> {
     let [http, https, except] =
         ["/httpProxy", "/httpsProxy", "/noProxy"].map(|path| text(status, path));
     let is_set = !http.is_empty() || !https.is_empty();
-    is_set.then_some(ClusterProxy { http, https, except })
+    let version = object.resource_version().unwrap_or_default();
+    is_set.then_some(ClusterProxy { http, https, except, version })
 }
 
 /// The cloud provider's configuration, or the reason why VDO cannot read it.
@@ -195,12 +196,13 @@ mod tests {
         let proxy = |object: Value| proxy(&serde_json::from_value(object).unwrap());
         let url = "http://proxy.example.com:3128";
         let spec = json!({"httpsProxy": url, "noProxy": ".example.com"});
-        let metadata = json!({"name": "cluster"});
+        let metadata = json!({"name": "cluster", "resourceVersion": "7"});
         assert_eq!(proxy(json!({"metadata": metadata, "spec": spec})), None, "not validated yet");
         let status = json!({"httpsProxy": url, "noProxy": ".example.com,.svc,10.128.0.0/14"});
         let found = proxy(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap();
         assert_eq!((found.http.as_str(), found.https.as_str()), ("", url));
         assert_eq!(found.except, ".example.com,.svc,10.128.0.0/14");
+        assert_eq!(found.version, "7");
         let empty = json!({"metadata": metadata, "spec": {}, "status": {"noProxy": ".svc"}});
         assert_eq!(proxy(empty), None, "every OpenShift cluster has the object");
     }

@@ -24,7 +24,12 @@ use super::{
     snapshots::{self, Content},
     webhooks::{self, Answering, CertificateSecret, Hook, Served},
 };
-use crate::cluster::{cache::WatchSource, events, workloads};
+use crate::cluster::{
+    cache::WatchSource,
+    events,
+    pages::{SMALL_PAGE, TENANT_PAGE},
+    workloads,
+};
 
 /// The CRD for the storage driver's topology of a node.
 pub(crate) const TOPOLOGIES: &str = "csinodetopologies.cns.vmware.com";
@@ -42,8 +47,9 @@ const LARGEST_SWITCHES: usize = 64 * 1024;
 
 type Metadata<K> = PartialObjectMeta<K>;
 
-fn only(name: &str) -> Config {
-    Config::default().fields(&format!("metadata.name={name}"))
+/// The objects with this name. In a list of all namespaces, tenants can have many.
+pub(super) fn only(name: &str) -> Config {
+    Config::default().fields(&format!("metadata.name={name}")).page_size(SMALL_PAGE)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all functions that extract an item")]
@@ -101,7 +107,8 @@ pub(crate) fn secrets(client: &Client, namespace: &str) -> WatchSource<Metadata<
 pub(crate) fn namespaces(client: &Client) -> WatchSource<Metadata<Namespace>, String> {
     let keep =
         |namespace: &Metadata<Namespace>| namespace.labels().get(workloads::POD_SECURITY).cloned();
-    WatchSource::new(Api::all(client.clone()), Config::default(), keep)
+    let config = Config::default().page_size(TENANT_PAGE);
+    WatchSource::new(Api::all(client.clone()), config, keep)
 }
 
 pub(crate) fn hooks(client: &Client) -> WatchSource<ValidatingWebhookConfiguration, Hook> {
@@ -120,6 +127,7 @@ pub(crate) fn certificates(
 pub(crate) fn answering(client: &Client) -> WatchSource<EndpointSlice, Answering> {
     let services = webhooks::SERVICES.join(",");
     let config = Config::default().labels(&format!("kubernetes.io/service-name in ({services})"));
+    let config = config.page_size(SMALL_PAGE);
     WatchSource::new(Api::all(client.clone()), config, webhooks::answering)
 }
 

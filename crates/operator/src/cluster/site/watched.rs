@@ -33,6 +33,7 @@ use crate::cluster::{
     cache::{Cache, Filler, WatchSource, slim},
     crash_logs::CrashLogs,
     events::{self, Warning},
+    pages::TENANT_PAGE,
     workloads,
 };
 
@@ -276,8 +277,7 @@ impl Fill<'_> {
 
 /// A lease by name, in any namespace. A renewal is not a change.
 fn lease(client: &Client, name: &str) -> WatchSource<KubeLease, Lease> {
-    let config = Config::default().fields(&format!("metadata.name={name}"));
-    let source = WatchSource::new(Api::all(client.clone()), config, events::lease);
+    let source = WatchSource::new(Api::all(client.clone()), sources::only(name), events::lease);
     source.differing(events::has_new_holder)
 }
 
@@ -307,7 +307,7 @@ pub(crate) fn selector(selector: Option<&LabelSelector>) -> String {
 }
 
 fn unready_pods(client: &Client, place: &Place) -> WatchSource<Pod, Pod> {
-    let config = Config::default().labels(&place.labels).page_size(100);
+    let config = Config::default().labels(&place.labels).page_size(TENANT_PAGE);
     WatchSource::new(Api::namespaced(client.clone(), &place.namespace), config, workloads::unready)
 }
 
@@ -329,7 +329,7 @@ fn named_secret(
     client: &Client,
     place: &Place,
 ) -> WatchSource<PartialObjectMeta<Secret>, ObjectMeta> {
-    let config = Config::default().fields(&format!("metadata.name={}", place.name));
+    let config = sources::only(&place.name);
     let keep = |secret: &PartialObjectMeta<Secret>| {
         let mut metadata = secret.metadata.clone();
         slim(&mut metadata);

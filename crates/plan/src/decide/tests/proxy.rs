@@ -10,7 +10,12 @@ const URL: &str = "http://proxy.example.com:3128";
 const EXCEPT: &str = ".cluster.local,.svc,10.128.0.0/14,172.30.0.0/16,localhost";
 
 fn proxy(https: &str) -> ClusterProxy {
-    ClusterProxy { http: URL.into(), https: https.into(), except: EXCEPT.into() }
+    ClusterProxy {
+        http: URL.into(),
+        https: https.into(),
+        except: EXCEPT.into(),
+        version: "1".into(),
+    }
 }
 
 fn behind(proxy: ClusterProxy) -> World {
@@ -115,6 +120,59 @@ fn the_clusters_values_reach_the_drivers_unchanged_and_no_log() {
     let only_http = ClusterProxy { http: URL.into(), ..ClusterProxy::default() };
     let all = workloads(&mut behind(only_http));
     assert!(!variables(&all, CLOUD, CLOUD).contains_key("HTTPS_PROXY"), "an empty URL is none");
+}
+
+#[test]
+fn no_digest_is_made_of_the_password_of_the_clusters_proxy() {
+    /// The records and the digests of all objects, after a release was rolled back behind this proxy.
+    fn digests(password: &str, version: &str) -> Value {
+        let url = format!("http://user:{password}@proxy.example.com:3128");
+        let mut world = older("3.6.3");
+        let proxy = ClusterProxy { http: url.clone(), version: version.into(), ..proxy(&url) };
+        world.facts.cluster.proxy = Ok(Some(proxy));
+        world.broken = vec![NEWEST_CSI.into()];
+        world.edit_spec(|config| config.spec.storage_provider.as_mut().unwrap().version = None);
+        world.settle();
+        world.pass(SignedDuration::from_mins(20));
+        world.settle();
+        assert!(world.record(Driver::Csi).rejected.is_some(), "{:?}", world.done);
+        let objects: BTreeMap<String, Option<String>> = world
+            .facts
+            .objects
+            .iter()
+            .map(|(id, object)| (id.to_string(), object.digest.clone()))
+            .collect();
+        json!([world.record(Driver::Cpi), world.record(Driver::Csi), objects])
+    }
+    let before = digests("pa$$ one/@", "7");
+    assert_eq!(digests("another", "7"), before);
+    assert_ne!(digests("another", "8"), before, "the version of the object tells them apart");
+}
+
+#[test]
+fn another_password_of_the_clusters_proxy_reaches_the_drivers() {
+    let url = |password: &str| format!("http://user:{password}@proxy.example.com:3128");
+    let with = |password: &str, version: &str| {
+        Ok(Some(ClusterProxy { version: version.into(), ..proxy(&url(password)) }))
+    };
+    let mut world = World::installed();
+    world.facts.cluster.proxy = with("old", "7");
+    world.settle();
+    world.facts.cluster.proxy = with("new", "8");
+    let all = workloads(&mut world);
+    for (workload, name) in [(CLOUD, CLOUD), (CONTROLLER, CONTROLLER)] {
+        assert_eq!(variables(&all, workload, name)["HTTPS_PROXY"], url("new"), "{name}");
+    }
+    let (cpi, csi) = (world.record(Driver::Cpi), world.record(Driver::Csi));
+    assert!(cpi.healthy && csi.healthy, "{:?}", world.done);
+
+    // Without a password, the version is not in any digest.
+    world.facts.cluster.proxy = Ok(Some(proxy(URL)));
+    world.settle();
+    world.done.clear();
+    world.facts.cluster.proxy = Ok(Some(ClusterProxy { version: "9".into(), ..proxy(URL) }));
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
 }
 
 #[test]
