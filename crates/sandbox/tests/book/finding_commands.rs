@@ -30,7 +30,7 @@ const PROGRAMS: [&str; 11] = [
 ];
 
 /// Commands that are not run, and why. An entry that ends with a space is a prefix.
-const NOT_RUN: [(&str, &str); 11] = [
+const NOT_RUN: [(&str, &str); 12] = [
     ("crictl ", "typed on a node, and nodes are simulated"),
     ("multipath ", "typed on a node, and nodes are simulated"),
     ("ss ", "typed on a node, and nodes are simulated"),
@@ -41,6 +41,10 @@ const NOT_RUN: [(&str, &str); 11] = [
     (
         "kubectl describe pod shows the reason",
         "a sentence: which pod it is shows the command before it",
+    ),
+    (
+        "kubectl taint node <node> node.kubernetes.io/out-of-service-",
+        "kubectl refuses to remove a taint that the node does not have",
     ),
     ("govc datastore.maintenance.exit ", "the simulator has no datastore maintenance"),
     ("vdoctl move ", "every object is in its namespace; the tests of vdoctl run it"),

@@ -258,9 +258,9 @@ catalogue! {
         seen: "{node}: not ready since {since}, but still has {count} attached: {volumes}{waits}",
         why: "Kubernetes does not detach volumes from an unreachable node: replacement pods on other nodes wait with a Multi-Attach error. The severity is Error as soon as one pod waits.",
         remedy: [
-            "Make sure that {node} is powered off: {power}",
-            "kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute   makes Kubernetes detach its volumes",
-            "Remove that taint when the node returns",
+            "{power}",
+            "{taint}",
+            "When {node} is ready again: kubectl taint node {node} node.kubernetes.io/out-of-service-   removes the taint",
         ],
     }
     VOLUME_LIMIT_LOWER = "VDO-1226" {
