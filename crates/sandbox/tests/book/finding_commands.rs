@@ -62,7 +62,7 @@ const DRY_RUNS: [&str; 11] = [
 
 /// Values of the placeholders: in commands that contain the first text, the third replaces the second. The first match
 /// applies.
-const PLACEHOLDERS: [(&str, &str, &str); 72] = [
+const PLACEHOLDERS: [(&str, &str, &str); 73] = [
     ("annotate vdoconfig", "<name>", "vdo"),
     ("annotate lease", "<lease>", "vdo-leader"),
     ("vdo-followed", "<namespace>", "vmware-system-vdo"),
@@ -133,7 +133,8 @@ const PLACEHOLDERS: [(&str, &str, &str); 72] = [
     ("", "<verb>", "list"),
     ("", "<resource>", "nodes"),
     ("", "<remove>", "failure-domain.beta.kubernetes.io/zone-"),
-    // A patch that every object accepts.
+    // Patches that every object accepts.
+    ("--type json", "<patch>", r#"'[{"op":"test","path":"/kind","value":"CSINode"}]'"#),
     ("", "<patch>", r#"'{"metadata":{"annotations":{"tried":"yes"}}}'"#),
     ("", " POD ", " $POD "),
 ];

@@ -238,7 +238,7 @@ catalogue! {
         why: "The driver registers a node that vCenter does not know. The storage driver's controller and syncer then exit, which stops storage for the whole cluster.",
         remedy: [
             "kubectl label node {node} vdo.vmware.com/vsphere=false   VDO then keeps the driver off the node; for a DaemonSet not managed by VDO, add a nodeAffinity with a label that only vSphere nodes have",
-            "kubectl delete csinode {node}",
+            "kubectl patch csinode {node} --type json --patch {patch}   removes only the registration of the vSphere driver",
         ],
     }
     MULTIPATH = "VDO-1224" {
