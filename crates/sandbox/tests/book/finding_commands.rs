@@ -62,7 +62,7 @@ const DRY_RUNS: [&str; 11] = [
 
 /// Values of the placeholders: in commands that contain the first text, the third replaces the second. The first match
 /// applies.
-const PLACEHOLDERS: [(&str, &str, &str); 73] = [
+const PLACEHOLDERS: [(&str, &str, &str); 70] = [
     ("annotate vdoconfig", "<name>", "vdo"),
     ("annotate lease", "<lease>", "vdo-leader"),
     ("vdo-followed", "<namespace>", "vmware-system-vdo"),
@@ -111,7 +111,6 @@ const PLACEHOLDERS: [(&str, &str, &str); 73] = [
     ("delete deployment", "<name>", "vdo"),
     ("delete deployment", "<deployment>", "vdo"),
     ("pvc", "<name>", "spare"),
-    ("vspherecloudconfig", "<name>", "vcenter-a"),
     ("vspherecloudconfig", "<config>", "vcenter-a"),
     ("vdoconfig", "<config>", "vdo"),
     ("vdoconfig", "<others>", "vdo"),
@@ -120,8 +119,6 @@ const PLACEHOLDERS: [(&str, &str, &str); 73] = [
     ("--show-managed-fields", "<where>", "--namespace vmware-system-csi "),
     ("--show-managed-fields", "<name>", "vsphere-csi-controller"),
     ("", "<workload>", "deployment/vsphere-csi-controller"),
-    ("", "<container>", "vsphere-csi-controller"),
-    ("", "<successor>", "registry.example.com/newer:1"),
     ("", "<record>", "$RECORD"),
     ("", "<attachment>", "spare"),
     ("", "<class>", "spare"),

@@ -14,7 +14,7 @@ catalogue! {
         severity: Error,
         seen: "{workload} uses {image}",
         why: "gcr.io/cloud-provider-vsphere was deleted in September 2024. Nodes that already have the image keep it; every new node fails with ErrImagePull: Project cloud-provider-vsphere has been deleted.",
-        remedy: ["kubectl set image --namespace {namespace} {workload} {container}={successor}", "{advice}"],
+        remedy: ["{step}", "{advice}"],
         fixable: true,
     }
     IMAGE_NOT_PULLED = "VDO-1603" {

@@ -248,8 +248,7 @@ catalogue! {
         why: "The disk then appears as /dev/dm-*. Mounting fails because the disk is busy; expanding a volume fails with: no such file or directory.",
         remedy: [
             "On {node}, in /etc/multipath.conf: blacklist, device, vendor \"VMware\", product \"Virtual disk\"",
-            "systemctl restart multipathd   on {node}",
-            "multipath -F   on {node}",
+            "Then on {node}: systemctl restart multipathd   and multipath -F",
         ],
     }
     NODE_HOLDS_VOLUMES = "VDO-1225" {
