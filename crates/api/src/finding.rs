@@ -358,7 +358,7 @@ pub const BLANKS: [&str; 14] = [
 ];
 
 /// Values that are a list of arguments, separated by blanks.
-const LISTS: [&str; 3] = ["list", "others", "where"];
+const LISTS: [&str; 4] = ["list", "others", "scope", "where"];
 
 /// Separates a command from its explanation in a template.
 const GAP: &str = "   ";

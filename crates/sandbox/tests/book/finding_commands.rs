@@ -62,7 +62,7 @@ const DRY_RUNS: [&str; 11] = [
 
 /// Values of the placeholders: in commands that contain the first text, the third replaces the second. The first match
 /// applies.
-const PLACEHOLDERS: [(&str, &str, &str); 70] = [
+const PLACEHOLDERS: [(&str, &str, &str); 71] = [
     ("annotate vdoconfig", "<name>", "vdo"),
     ("annotate lease", "<lease>", "vdo-leader"),
     ("vdo-followed", "<namespace>", "vmware-system-vdo"),
@@ -130,6 +130,7 @@ const PLACEHOLDERS: [(&str, &str, &str); 70] = [
     ("", "<verb>", "list"),
     ("", "<resource>", "nodes"),
     ("", "<remove>", "failure-domain.beta.kubernetes.io/zone-"),
+    ("auth can-i", "<scope>", "--all-namespaces"),
     // Patches that every object accepts.
     ("--type json", "<patch>", r#"'[{"op":"test","path":"/kind","value":"CSINode"}]'"#),
     ("", "<patch>", r#"'{"metadata":{"annotations":{"tried":"yes"}}}'"#),

@@ -168,7 +168,7 @@ catalogue! {
         seen: "{pod}: {line}",
         why: "The cloud provider uses the cluster's DNS, whose pods wait for nodes that only the cloud provider can initialise.",
         remedy: [
-            "kubectl patch daemonset --namespace {namespace} vsphere-cloud-controller-manager --patch {patch}   lets it use the node's resolver",
+            "kubectl patch --namespace {namespace} {workload} --patch {patch}   lets it use the node's resolver",
             "Or set the vCenter's IP address instead of its name",
         ],
     }

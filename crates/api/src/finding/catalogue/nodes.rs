@@ -278,7 +278,7 @@ catalogue! {
         seen: "{node}: not ready, and the cloud provider {reason}",
         why: "The cloud provider deletes a Node that is not ready if it does not find the VM, and all pods on it. A vCenter or datacenter missing in its configuration, or a lost privilege, looks to it like a deleted VM.",
         remedy: [
-            "kubectl set env --namespace {namespace} daemonset/vsphere-cloud-controller-manager SKIP_NODE_DELETION=true   immediately, if VDO does not manage the cloud provider",
+            "kubectl set env --namespace {namespace} {workload} SKIP_NODE_DELETION=true   immediately, if VDO does not manage the cloud provider",
             "Then make the VM visible to the cloud provider: see the other findings about {node}",
         ],
     }
