@@ -339,8 +339,26 @@ pub const PROGRAMS: [&str; 15] = [
     "vdoctl",
 ];
 
+/// Words in commands that only an admin can replace.
+pub const BLANKS: [&str; 14] = [
+    "DATASTORE",
+    "FILE",
+    "HOST",
+    "ID",
+    "NAME",
+    "NODE",
+    "OTHER",
+    "PASSWORD",
+    "PATH",
+    "POD",
+    "ROLE",
+    "SNAPSHOT",
+    "THE_OTHER",
+    "USER@DOMAIN",
+];
+
 /// Values that are a list of arguments, separated by blanks.
-const LISTS: [&str; 3] = ["list", "others", "where"];
+const LISTS: [&str; 4] = ["list", "others", "scope", "where"];
 
 /// Separates a command from its explanation in a template.
 const GAP: &str = "   ";
@@ -400,14 +418,19 @@ fn fill_step(template: &str, values: &BTreeMap<&'static str, String>) -> String 
     formatted(&text)
 }
 
-/// Formats a filled step: comments begin with `# `.
+/// Formats a filled step: comments begin with `# `. A command that an admin must complete first is a comment too.
 fn formatted(step: &str) -> String {
     match command(step) {
+        Some((command, _)) if has_blank(command) => format!("# {step}"),
         Some((command, Some(words))) => format!("{command}{GAP}# {words}"),
         Some((command, None)) => command.to_owned(),
         None if step.is_empty() || step.starts_with("# ") => step.to_owned(),
         None => format!("# {step}"),
     }
+}
+
+fn has_blank(command: &str) -> bool {
+    command.split([' ', '=', '\'', '"']).any(|word| BLANKS.contains(&word))
 }
 
 /// Fills in a command. A missing value is an argument too.
@@ -503,6 +526,32 @@ mod tests {
         "you",
     ];
 
+    /// Programs that are meant for a node or for the console of a vCenter.
+    const ELSEWHERE: [&str; 10] = [
+        "chronyc ",
+        "crictl ",
+        "curl ",
+        "dir-cli ",
+        "hostnamectl ",
+        "multipath ",
+        "openssl ",
+        "service-control ",
+        "ss ",
+        "systemctl ",
+    ];
+
+    #[test]
+    fn a_command_that_an_admin_must_complete_is_a_comment() {
+        for (step, expected) in [
+            ("govc tags.create -c zone NAME", "# govc tags.create -c zone NAME"),
+            ("kubectl set image web=HOST   first", "# kubectl set image web=HOST   first"),
+            ("govc vm.power -on /DC/vm/NODE-1", "govc vm.power -on /DC/vm/NODE-1"),
+            ("govc vm.power -on a   on its HOST", "govc vm.power -on a   # on its HOST"),
+        ] {
+            assert_eq!(formatted(step), expected);
+        }
+    }
+
     #[test]
     fn every_fix_is_safe_to_paste_into_a_shell() {
         let hostile = r#"it's $(reboot) & "x"; `id` > y"#;
@@ -519,6 +568,10 @@ mod tests {
                     if step.starts_with("# ") {
                         continue;
                     }
+                    let (command, _) = command(step).unwrap_or_default();
+                    assert!(!has_blank(command), "{code}: only an admin can complete it: {step}");
+                    let elsewhere = ELSEWHERE.iter().any(|program| command.starts_with(program));
+                    assert!(!elsewhere, "{code}: it is meant for another computer: {step}");
                     let words = words(step).unwrap_or_else(|| panic!("{code}: {step}"));
                     assert!(PROGRAMS.contains(&words[0].as_str()), "{code}: {step}");
                     let prose = words.iter().find(|word| PROSE.contains(&word.as_str()));

@@ -5,7 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use api::finding::{Definition, codes};
+use api::{
+    Severity,
+    finding::{Definition, codes},
+};
 
 use crate::check::{Anchor, Hit};
 
@@ -169,6 +172,8 @@ fn vcenters(hit: &Hit) -> impl Iterator<Item = &str> {
     of.map(|(_, name)| name.as_str())
 }
 
+/// The hits that can be causes. Those of severity Info cannot: they raise no alert, and their consequences would raise
+/// none either.
 struct Present<'a> {
     /// The vCenters of the hits of each code; `None` for a hit that is about no vCenter.
     vcenters: HashMap<&'static str, HashSet<Option<&'a str>>>,
@@ -179,7 +184,11 @@ struct Present<'a> {
 impl<'a> Present<'a> {
     fn new(hits: &[&'a Hit]) -> Self {
         let mut codes: HashMap<&'static str, HashSet<Option<&'a str>>> = HashMap::new();
-        for hit in hits {
+        let faults = || {
+            let severity = |hit: &Hit| hit.severity.unwrap_or(hit.definition.severity);
+            hits.iter().filter(move |hit| severity(hit) > Severity::Info)
+        };
+        for hit in faults() {
             let there = codes.entry(hit.definition.code).or_default();
             there.extend(vcenters(hit).map(Some));
             if vcenters(hit).next().is_none() {
@@ -188,14 +197,15 @@ impl<'a> Present<'a> {
         }
         let mut rules: HashMap<&str, Vec<&Cause>> = HashMap::new();
         let mut causes = HashSet::new();
+        let effects: HashSet<&str> = hits.iter().map(|hit| hit.definition.code).collect();
         let alive = |cause: &&Cause| {
-            codes.contains_key(cause.effect.code) && codes.contains_key(cause.cause.code)
+            effects.contains(cause.effect.code) && codes.contains_key(cause.cause.code)
         };
         for cause in CAUSES.iter().filter(alive) {
             causes.insert(cause.cause.code);
             rules.entry(cause.effect.code).or_default().push(cause);
         }
-        let causing = hits.iter().filter(|hit| causes.contains(hit.definition.code));
+        let causing = faults().filter(|hit| causes.contains(hit.definition.code));
         let anchored = causing
             .flat_map(|hit| {
                 hit.anchors.iter().map(|(a, name)| (hit.definition.code, *a, name.as_str()))
@@ -276,6 +286,27 @@ mod tests {
         let causes = root_causes(&[&down, &here, &there, &named, &unknown]);
         let down = Some(codes::SERVICE_DOWN.code);
         assert_eq!(causes, [None, down, None, None, down]);
+    }
+
+    #[test]
+    fn a_hint_is_never_a_cause() {
+        let subject = |name: &str| Subject::kubernetes("PersistentVolumeClaim", None, name);
+        let pending = Hit::new(codes::CLAIM_PENDING, subject("claim"));
+        let lacking = |severity| {
+            let hit = Hit::new(codes::PRIVILEGE_DATASTORE, subject("datastore"));
+            if let Some(severity) = severity { hit.severity(severity) } else { hit }
+        };
+        let cause = |hit: &Hit, cause: &Hit| root_causes(&[hit, cause])[0];
+        assert_eq!(cause(&pending, &lacking(Some(Severity::Info))), None);
+        let code = Some(codes::PRIVILEGE_DATASTORE.code);
+        assert_eq!(cause(&pending, &lacking(Some(Severity::Error))), code);
+        assert_eq!(cause(&pending, &lacking(None)), code, "the severity of the definition");
+        let named = pending.clone().because([codes::PRIVILEGE_DATASTORE.code]);
+        assert_eq!(cause(&named, &lacking(Some(Severity::Info))), None);
+        let limit = || Hit::new(codes::VOLUMES_AT_LIMIT, subject("node"));
+        let effect = pending.because([codes::VOLUMES_AT_LIMIT.code]);
+        assert_eq!(cause(&effect, &limit()), None, "a definition can be a hint too");
+        assert!(cause(&effect, &limit().severity(Severity::Warning)).is_some());
     }
 
     #[test]

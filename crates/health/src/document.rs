@@ -21,6 +21,7 @@ pub struct GeneratedFile {
 const BACKGROUND: &[(&str, &str)] = &[
     ("VDO-1203", include_str!("background/disk_uuid.md")),
     ("VDO-1222", include_str!("background/stale_registration.md")),
+    ("VDO-1225", include_str!("background/node_down.md")),
     ("VDO-1227", include_str!("background/node_deletion.md")),
     ("VDO-1402", include_str!("background/datastore_privileges.md")),
     ("VDO-1501", include_str!("background/shared_datastores.md")),

@@ -27,6 +27,9 @@ pub const MAX_BYTES: usize = 192 * 1024;
 /// How many objects the sentences of a finding describe.
 const SPELLED_OUT: usize = 3;
 
+/// The maximum number of steps, which the schema of the status sets.
+const MAX_STEPS: usize = 16;
+
 /// The maximum length of a sentence in bytes.
 const MAX_TEXT: usize = 1024;
 
@@ -202,23 +205,35 @@ fn sentences(spelled: &[(String, Vec<String>)], more: usize) -> String {
     shortened(text)
 }
 
-/// The steps for the first objects. A step that names its object appears once per object, others once.
+/// The steps for the first objects: all steps for one object before those for the next, because some power off a
+/// node. Omits whole objects and sentences that are already there. If all objects need the same steps, these appear
+/// once.
 fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<String> {
-    let count = spelled.first().map_or(0, |(_, steps)| steps.len());
-    let mut all = Vec::new();
-    let mut repeated = false;
-    for at in 0..count {
-        let mut variants: Vec<&String> = spelled.iter().filter_map(|(_, s)| s.get(at)).collect();
-        variants.dedup();
-        repeated |= variants.len() > 1;
-        all.extend(variants.into_iter().map(|step| shortened(step.clone())));
+    let mut all: Vec<String> = Vec::new();
+    let mut left = more;
+    let first = spelled.first().map(|(_, steps)| steps);
+    if spelled.iter().all(|(_, steps)| Some(steps) == first) {
+        left = 0;
     }
-    if more > 0 && repeated {
+    for (at, (_, steps)) in spelled.iter().enumerate() {
+        if spelled[..at].iter().any(|(_, earlier)| earlier == steps) {
+            continue;
+        }
+        let steps = steps.iter().map(|step| shortened(step.clone()));
+        let steps: Vec<String> =
+            steps.filter(|step| !(step.starts_with('#') && all.contains(step))).collect();
+        let rest = spelled.len() - at - 1 + more;
+        if at > 0 && all.len() + steps.len() + usize::from(rest > 0) > MAX_STEPS {
+            left = rest + 1;
+            break;
+        }
+        all.extend(steps);
+    }
+    if left > 0 {
         all.push(format!(
-            "# Likewise for {more} more: vdoctl doctor --only {code} --each   names them all"
+            "# Likewise for {left} more: vdoctl doctor --only {code} --each   names them all"
         ));
     }
-    all.truncate(16);
     all
 }
 
@@ -276,5 +291,29 @@ pub fn date(findings: &mut [Finding], previous: &[Finding], now: Timestamp) {
         };
         let since = same.and_then(|earlier| earlier.since.clone());
         finding.since = Some(since.unwrap_or(Time(now)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_omitted_only_with_their_object() {
+        let object = |name: &str, count: usize| {
+            let step = |n| format!("kubectl label node {name} step={n}");
+            (name.to_owned(), (0..count).map(step).collect::<Vec<String>>())
+        };
+        let spelled = [object("a", 6), object("b", 6), object("c", 6)];
+        let shown = steps("VDO-1203", &spelled, 4);
+        assert_eq!(shown.len(), 13, "{shown:#?}");
+        assert_eq!((&shown[..6], &shown[6..12]), (&*spelled[0].1, &*spelled[1].1));
+        assert!(shown[12].starts_with("# Likewise for 5 more: vdoctl doctor"), "{shown:#?}");
+        let spelled = [object("a", 5), object("b", 5), object("c", 6)];
+        assert_eq!(steps("VDO-1203", &spelled, 0).len(), MAX_STEPS, "all fit without a rest");
+        let shown = steps("VDO-1203", &spelled, 1);
+        assert!(shown[10].starts_with("# Likewise for 2 more"), "{shown:#?}");
+        let same = [object("a", 2), object("a", 2), object("a", 2)];
+        assert_eq!(steps("VDO-1203", &same, 9), same[0].1, "one fix for all");
     }
 }

@@ -308,6 +308,7 @@ fn node(n: usize, name: &str, now: Timestamp) -> Node {
         kubelet: Version::new(1, 35, 2),
         csi: Known::Known(Some(CsiEntry {
             node_id: uuid(n),
+            index: 0,
             limit: Some(59),
             topology_keys: vec!["topology.csi.vmware.com/k8s-zone".into()],
         })),

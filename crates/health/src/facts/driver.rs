@@ -116,6 +116,13 @@ pub struct Workload {
     pub added_fields: BTreeSet<(String, String)>,
 }
 
+impl Workload {
+    /// Its kind and name as kubectl takes them: `daemonset/vsphere-csi-node`.
+    pub fn argument(&self) -> String {
+        format!("{}/{}", self.kind.to_lowercase(), self.name)
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pod {

@@ -110,6 +110,8 @@ pub const PLATFORM_LABEL: &str = "node.openshift.io/platform-type";
 pub struct CsiEntry {
     /// The driver's id of the node: the VM's uuid since release 2.5.
     pub node_id: String,
+    /// Its place in `spec.drivers`.
+    pub index: usize,
     pub limit: Option<u32>,
     pub topology_keys: Vec<String>,
 }

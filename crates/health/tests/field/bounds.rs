@@ -96,6 +96,56 @@ fn one_fault_of_many_nodes_is_one_finding_with_steps_for_the_first() {
     assert!(finding.remedy.last().unwrap().contains("vdoctl doctor --only VDO-1203 --each"));
 }
 
+/// Powering off several control plane nodes at the same time stops etcd.
+#[test]
+fn the_steps_for_one_object_end_before_those_for_the_next_begin() {
+    let mut facts = healthy();
+    for name in ["worker-1", "worker-2", "worker-3", "worker-4"] {
+        facts.vm(name).disk_uuid = false.into();
+        facts.vm(name).disk_uuid_set = false;
+    }
+    let steps = Examination::run(facts).report().findings().remove(0).remedy;
+    let at = |command: &str| steps.iter().position(|step| step.starts_with(command)).unwrap();
+    assert!(at("kubectl uncordon worker-1") < at("kubectl drain worker-2"), "{steps:#?}");
+    assert!(at("kubectl uncordon worker-2") < at("kubectl drain worker-3"), "{steps:#?}");
+}
+
+#[test]
+fn an_object_with_more_steps_than_the_first_loses_none() {
+    let mut facts = healthy();
+    for name in ["worker-1", "worker-2"] {
+        facts.node(name).csi.get_mut().unwrap().as_mut().unwrap().node_id = "gone".into();
+    }
+    // Of the first node, VDO cannot tell whether its VM exists: one step. The second node has two.
+    let mut copy = facts.vm("worker-1").clone();
+    copy.path = "/DC0/vm/restore/worker-1".into();
+    copy.volumes.clear();
+    facts.inventory().vms.insert("vm-copied".into(), copy);
+    let findings = Examination::run(facts).report().findings();
+    let finding = findings.iter().find(|finding| finding.code == "VDO-1222").unwrap();
+    let steps = &finding.remedy;
+    assert_eq!(finding.count, 2, "{finding:#?}");
+    assert!(steps[0].starts_with("# Find out whether the VM of worker-1"), "{steps:#?}");
+    assert!(steps[1].contains("csinode worker-2"), "{steps:#?}");
+    assert!(steps[2].contains("spec.nodeName=worker-2"), "{steps:#?}");
+    assert_eq!(steps.len(), 3, "{steps:#?}");
+}
+
+#[test]
+fn a_sentence_about_all_objects_appears_once() {
+    let mut facts = healthy();
+    for name in ["worker-1", "worker-2", "worker-3", "worker-4", "worker-5"] {
+        facts.node(name).provider_id = Some(format!("k3s://{name}"));
+    }
+    let findings = Examination::run(facts).report().findings();
+    let steps = &findings.iter().find(|finding| finding.code == "VDO-1214").unwrap().remedy;
+    let count = |start: &str| steps.iter().filter(|step| step.starts_with(start)).count();
+    assert_eq!(count("# Disable the other cloud provider"), 1, "{steps:#?}");
+    assert_eq!((count("kubectl drain"), count("# Restart kubelet")), (3, 3), "{steps:#?}");
+    let last = steps.last().unwrap();
+    assert!(last.starts_with("# Likewise for 2 more: vdoctl doctor"), "{steps:#?}");
+}
+
 #[test]
 fn a_finding_somebody_accepted_is_shown_as_such_until_it_runs_out() {
     let mut facts = healthy();

@@ -140,6 +140,7 @@ const APART: &[(&str, &str, &str)] = &[
     ("VDO-1505", "VDO-1506", "one policy of one class"),
     ("VDO-1508", "VDO-1509", "the free space of an unavailable datastore is unknown"),
     ("VDO-1519", "VDO-1520", "one attachment comes or goes"),
+    ("VDO-1519", "VDO-1528", "vCenter knows the volume or not"),
     ("VDO-1616", "VDO-1801", "leases are read or not"),
 ];
 

@@ -171,6 +171,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         for vm in f.inventory().vms.values_mut() {
             vm.volumes.retain(|volume| *volume != health::sample::handle(1));
         }
+        f.storage.cns.get_mut().unwrap().remove(&health::sample::handle(1));
     }),
     ("VDO-1520", |f| attach(f, false, "rpc error: code = DeadlineExceeded")),
     ("VDO-1525", |f| {

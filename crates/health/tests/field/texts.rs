@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{
     Finding,
-    finding::{CATALOGUE, Definition},
+    finding::{BLANKS, CATALOGUE, Definition},
 };
 use health::facts::Facts;
 
@@ -109,10 +109,6 @@ fn names_with_spaces_and_backslashes_are_one_word_in_commands() {
     let seen = found["VDO-1203"][0].seen.as_deref().unwrap();
     assert!(seen.contains("its VM /DC 1/vm/k8s node 1"), "a sentence is no command: {seen}");
 }
-
-/// Placeholders that only the admin can fill in.
-const BLANKS: &[&str] =
-    &["DATASTORE", "HOST", "ID", "NAME", "NODE", "OTHER", "PATH", "ROLE", "SNAPSHOT", "THE_OTHER"];
 
 #[test]
 fn a_remedy_leaves_no_blank_that_vdo_could_fill_in() {

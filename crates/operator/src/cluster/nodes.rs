@@ -177,11 +177,38 @@ pub(crate) fn without_network<'a>(
 
 /// The vSphere driver's entry of a CSINode.
 pub(crate) fn csi_entry(node: &CSINode) -> Option<CsiEntry> {
-    let driver = node.spec.drivers.iter().find(|driver| driver.name == names::CSI_DRIVER)?;
+    let mut drivers = node.spec.drivers.iter().enumerate();
+    let (index, driver) = drivers.find(|(_, driver)| driver.name == names::CSI_DRIVER)?;
     let limit = driver.allocatable.as_ref().and_then(|allocatable| allocatable.count);
     Some(CsiEntry {
         node_id: driver.node_id.clone(),
+        index,
         limit: limit.and_then(|limit| u32::try_from(limit).ok()),
         topology_keys: driver.topology_keys.clone().unwrap_or_default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::storage::v1::{CSINodeDriver, CSINodeSpec};
+
+    use super::*;
+
+    #[test]
+    fn the_entry_of_the_driver_is_found_among_others() {
+        let driver = |name: &str| CSINodeDriver {
+            name: name.to_owned(),
+            node_id: format!("id of {name}"),
+            ..CSINodeDriver::default()
+        };
+        let with = |names: &[&str]| CSINode {
+            spec: CSINodeSpec { drivers: names.iter().map(|name| driver(name)).collect() },
+            ..CSINode::default()
+        };
+        let entry = csi_entry(&with(&["nfs.csi.k8s.io", names::CSI_DRIVER])).unwrap();
+        assert_eq!((entry.index, &*entry.node_id), (1, "id of csi.vsphere.vmware.com"));
+        let entry = csi_entry(&with(&[names::CSI_DRIVER, "nfs.csi.k8s.io"])).unwrap();
+        assert_eq!(entry.index, 0);
+        assert_eq!(csi_entry(&with(&["nfs.csi.k8s.io"])), None);
+    }
 }

@@ -30,7 +30,7 @@ const PROGRAMS: [&str; 11] = [
 ];
 
 /// Commands that are not run, and why. An entry that ends with a space is a prefix.
-const NOT_RUN: [(&str, &str); 11] = [
+const NOT_RUN: [(&str, &str); 12] = [
     ("crictl ", "typed on a node, and nodes are simulated"),
     ("multipath ", "typed on a node, and nodes are simulated"),
     ("ss ", "typed on a node, and nodes are simulated"),
@@ -41,6 +41,10 @@ const NOT_RUN: [(&str, &str); 11] = [
     (
         "kubectl describe pod shows the reason",
         "a sentence: which pod it is shows the command before it",
+    ),
+    (
+        "kubectl taint node <node> node.kubernetes.io/out-of-service-",
+        "kubectl refuses to remove a taint that the node does not have",
     ),
     ("govc datastore.maintenance.exit ", "the simulator has no datastore maintenance"),
     ("vdoctl move ", "every object is in its namespace; the tests of vdoctl run it"),
@@ -58,7 +62,7 @@ const DRY_RUNS: [&str; 11] = [
 
 /// Values of the placeholders: in commands that contain the first text, the third replaces the second. The first match
 /// applies.
-const PLACEHOLDERS: [(&str, &str, &str); 72] = [
+const PLACEHOLDERS: [(&str, &str, &str); 71] = [
     ("annotate vdoconfig", "<name>", "vdo"),
     ("annotate lease", "<lease>", "vdo-leader"),
     ("vdo-followed", "<namespace>", "vmware-system-vdo"),
@@ -107,7 +111,6 @@ const PLACEHOLDERS: [(&str, &str, &str); 72] = [
     ("delete deployment", "<name>", "vdo"),
     ("delete deployment", "<deployment>", "vdo"),
     ("pvc", "<name>", "spare"),
-    ("vspherecloudconfig", "<name>", "vcenter-a"),
     ("vspherecloudconfig", "<config>", "vcenter-a"),
     ("vdoconfig", "<config>", "vdo"),
     ("vdoconfig", "<others>", "vdo"),
@@ -116,8 +119,6 @@ const PLACEHOLDERS: [(&str, &str, &str); 72] = [
     ("--show-managed-fields", "<where>", "--namespace vmware-system-csi "),
     ("--show-managed-fields", "<name>", "vsphere-csi-controller"),
     ("", "<workload>", "deployment/vsphere-csi-controller"),
-    ("", "<container>", "vsphere-csi-controller"),
-    ("", "<successor>", "registry.example.com/newer:1"),
     ("", "<record>", "$RECORD"),
     ("", "<attachment>", "spare"),
     ("", "<class>", "spare"),
@@ -129,7 +130,9 @@ const PLACEHOLDERS: [(&str, &str, &str); 72] = [
     ("", "<verb>", "list"),
     ("", "<resource>", "nodes"),
     ("", "<remove>", "failure-domain.beta.kubernetes.io/zone-"),
-    // A patch that every object accepts.
+    ("auth can-i", "<scope>", "--all-namespaces"),
+    // Patches that every object accepts.
+    ("--type json", "<patch>", r#"'[{"op":"test","path":"/kind","value":"CSINode"}]'"#),
     ("", "<patch>", r#"'{"metadata":{"annotations":{"tried":"yes"}}}'"#),
     ("", " POD ", " $POD "),
 ];

@@ -22,7 +22,7 @@ catalogue! {
         seen: "VDO has no permission to {verb} {resource}{where}; it needs it for {purpose}",
         why: "VDO cannot check objects that it cannot read, and cannot repair objects that it cannot write.",
         remedy: [
-            "kubectl auth can-i {verb} {resource} --as system:serviceaccount:{namespace}:vdo   answers no",
+            "kubectl auth can-i {verb} {resource} {scope} --as system:serviceaccount:{namespace}:vdo   answers no",
             "kubectl apply -f install.yaml   applies the roles of this release again; with Helm, helm upgrade does",
         ],
     }

@@ -49,7 +49,7 @@ catalogue! {
         severity: Warning,
         seen: "{config} sets insecure: true",
         why: "Anyone between the cluster and this vCenter can read the password and answer in its place.",
-        remedy: ["kubectl patch vspherecloudconfig --namespace {namespace} {name} --type merge --patch {patch}   trusts only the certificate the vCenter presents now"],
+        remedy: ["{step}", "Or set spec.caBundle of {config} to the certificate authority of the vCenter, and remove insecure"],
     }
     ELSEWHERE = "VDO-1009" {
         title: "VDO does not follow objects in this namespace",

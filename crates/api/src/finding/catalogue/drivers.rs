@@ -14,7 +14,7 @@ catalogue! {
         severity: Error,
         seen: "{workload} uses {image}",
         why: "gcr.io/cloud-provider-vsphere was deleted in September 2024. Nodes that already have the image keep it; every new node fails with ErrImagePull: Project cloud-provider-vsphere has been deleted.",
-        remedy: ["kubectl set image --namespace {namespace} {workload} {container}={successor}", "{advice}"],
+        remedy: ["{step}", "{advice}"],
         fixable: true,
     }
     IMAGE_NOT_PULLED = "VDO-1603" {
@@ -168,7 +168,7 @@ catalogue! {
         seen: "{pod}: {line}",
         why: "The cloud provider uses the cluster's DNS, whose pods wait for nodes that only the cloud provider can initialise.",
         remedy: [
-            "kubectl patch daemonset --namespace {namespace} vsphere-cloud-controller-manager --patch {patch}   lets it use the node's resolver",
+            "kubectl patch --namespace {namespace} {workload} --patch {patch}   lets it use the node's resolver",
             "Or set the vCenter's IP address instead of its name",
         ],
     }

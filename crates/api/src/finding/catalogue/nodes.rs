@@ -238,7 +238,7 @@ catalogue! {
         why: "The driver registers a node that vCenter does not know. The storage driver's controller and syncer then exit, which stops storage for the whole cluster.",
         remedy: [
             "kubectl label node {node} vdo.vmware.com/vsphere=false   VDO then keeps the driver off the node; for a DaemonSet not managed by VDO, add a nodeAffinity with a label that only vSphere nodes have",
-            "kubectl delete csinode {node}",
+            "kubectl patch csinode {node} --type json --patch {patch}   removes only the registration of the vSphere driver",
         ],
     }
     MULTIPATH = "VDO-1224" {
@@ -248,8 +248,7 @@ catalogue! {
         why: "The disk then appears as /dev/dm-*. Mounting fails because the disk is busy; expanding a volume fails with: no such file or directory.",
         remedy: [
             "On {node}, in /etc/multipath.conf: blacklist, device, vendor \"VMware\", product \"Virtual disk\"",
-            "systemctl restart multipathd   on {node}",
-            "multipath -F   on {node}",
+            "Then on {node}: systemctl restart multipathd   and multipath -F",
         ],
     }
     NODE_HOLDS_VOLUMES = "VDO-1225" {
@@ -258,9 +257,9 @@ catalogue! {
         seen: "{node}: not ready since {since}, but still has {count} attached: {volumes}{waits}",
         why: "Kubernetes does not detach volumes from an unreachable node: replacement pods on other nodes wait with a Multi-Attach error. The severity is Error as soon as one pod waits.",
         remedy: [
-            "Make sure that {node} is powered off: {power}",
-            "kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute   makes Kubernetes detach its volumes",
-            "Remove that taint when the node returns",
+            "{power}",
+            "{taint}",
+            "When {node} is ready again: kubectl taint node {node} node.kubernetes.io/out-of-service-   removes the taint",
         ],
     }
     VOLUME_LIMIT_LOWER = "VDO-1226" {
@@ -279,7 +278,7 @@ catalogue! {
         seen: "{node}: not ready, and the cloud provider {reason}",
         why: "The cloud provider deletes a Node that is not ready if it does not find the VM, and all pods on it. A vCenter or datacenter missing in its configuration, or a lost privilege, looks to it like a deleted VM.",
         remedy: [
-            "kubectl set env --namespace {namespace} daemonset/vsphere-cloud-controller-manager SKIP_NODE_DELETION=true   immediately, if VDO does not manage the cloud provider",
+            "kubectl set env --namespace {namespace} {workload} SKIP_NODE_DELETION=true   immediately, if VDO does not manage the cloud provider",
             "Then make the VM visible to the cloud provider: see the other findings about {node}",
         ],
     }

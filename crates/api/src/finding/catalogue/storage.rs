@@ -170,7 +170,7 @@ catalogue! {
         why: "Only one VM at a time can hold the disk: The operation is not allowed in the current state. Often the VM of a deleted node, a copy or a backup proxy still holds it.",
         remedy: [
             "Make sure that {vm} no longer uses the disk",
-            "govc device.ls -vm {vm}   shows the name of the disk",
+            "govc device.info -json -vm {vm} | grep -o -e '\"name\":\"disk-[^\"]*\"' -e {handle}   shows the names of its disks, and the id of the volume below the name of its disk",
             "If it still holds the disk: govc device.remove -vm {vm} -keep disk-...   keeps the file; never omit -keep",
         ],
     }
@@ -180,7 +180,7 @@ catalogue! {
         seen: "{attachment} on {node}, since {since}: {message}",
         why: "The driver asks CNS about a volume that is not registered and fails every time. The replacement pod waits.",
         remedy: [
-            "govc device.ls -vm {vm} | grep {handle}   must show nothing, which proves that the disk is not attached",
+            "{proof}",
             "kubectl patch volumeattachment {attachment} --type merge --patch {patch}   removes the attachment",
         ],
     }

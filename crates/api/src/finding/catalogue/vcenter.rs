@@ -9,7 +9,7 @@ catalogue! {
         why: "Until the vCenter answers, the drivers cannot create, attach or detach volumes and cannot initialise nodes. Attached volumes stay attached; VDO changes nothing in the meantime.",
         remedy: [
             "kubectl get vspherecloudconfig --all-namespaces   check that {address} is the right address in {config}",
-            "curl -vk https://{authority}/sdk   on a control plane node: shows whether DNS, routing and firewall (TCP 443) allow the connection",
+            "On a control plane node: curl -vk https://{authority}/sdk   shows whether DNS, routing and firewall (TCP 443) allow the connection",
         ],
     }
     CERTIFICATE_DISTRUSTED = "VDO-1302" {
@@ -18,7 +18,7 @@ catalogue! {
         seen: "{address}: {reason}; its thumbprint is {thumbprint}",
         why: "Either the certificate was renewed, or somebody intercepts the connection. VDO does not log in until you trust the certificate.",
         remedy: [
-            "openssl x509 -in /etc/vmware-vpx/ssl/rui.crt -noout -fingerprint -sha256   on the vCenter's console: compare it with the thumbprint above",
+            "On the vCenter's console: openssl x509 -in /etc/vmware-vpx/ssl/rui.crt -noout -fingerprint -sha256   shows its thumbprint: compare it with the one above",
             "If it is the same: set spec.thumbprint of {config} to it, or better, set spec.caBundle to the certificates from https://{authority}/certs/download.zip",
         ],
     }
@@ -84,7 +84,7 @@ catalogue! {
         why: "Certificates appear expired or not yet valid, vCenter rejects tokens, and you cannot correlate events of the cluster and vCenter.",
         remedy: [
             "https://{console}:5480, Time: use the same NTP servers as the nodes",
-            "chronyc sources   on the nodes; or timedatectl",
+            "On the nodes: chronyc sources   shows their time servers; or timedatectl",
         ],
     }
     VCENTER_TOO_OLD = "VDO-1310" {

@@ -44,7 +44,7 @@ catalogue! {
         seen: "{node}: its label {label} is {labelled}, but its host {host} is in {actual}",
         why: "The drivers write the labels once and never update them. Kubernetes still places pods and volumes for the old zone, whose volumes the new host may not reach.",
         remedy: [
-            "govc vm.migrate -host {place} {vm}   moves it back; keep it there with a VM/Host rule",
+            "govc vm.migrate -host {place} {vm}   moves it back to a host in {labelled}; keep it there with a VM/Host rule",
             "Or let it join again: drain it, run kubectl delete node {node}   and restart the kubelet",
         ],
     }

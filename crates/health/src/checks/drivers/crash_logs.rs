@@ -19,7 +19,11 @@ pub(super) const CHECK: Check = Check {
 fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "why the drivers' containers crash", sink);
     for driver in view.drivers() {
-        for pod in driver.workloads.iter().flat_map(|workload| &workload.pods) {
+        let pods = driver
+            .workloads
+            .iter()
+            .flat_map(|workload| workload.pods.iter().map(move |pod| (workload, pod)));
+        for (workload, pod) in pods {
             if pod.ready {
                 continue;
             }
@@ -39,10 +43,13 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
                 let secret = secret.map_or("of the driver", |(name, _)| name);
                 let hit = super::hit(definition, driver, pod).with("line", line);
                 sink.raise(
-                    hit.with("secret", secret).with("port", port(line)).shared(
-                        "patch",
-                        r#"{"spec":{"template":{"spec":{"dnsPolicy":"Default"}}}}"#,
-                    ),
+                    hit.with("secret", secret)
+                        .with("port", port(line))
+                        .shared("workload", workload.argument())
+                        .shared(
+                            "patch",
+                            r#"{"spec":{"template":{"spec":{"dnsPolicy":"Default"}}}}"#,
+                        ),
                 );
             }
         }
@@ -99,6 +106,18 @@ mod tests {
                 },
             );
         }
+    }
+
+    #[test]
+    fn the_command_names_the_workload_of_the_pod_that_crashes() {
+        let mut facts = healthy();
+        crash_with(&mut facts, true, "dial tcp: lookup vc-a.example.com: no such host");
+        facts.cloud_driver().workloads[0].name = "rancher-vsphere-cpi".into();
+        let findings = crate::Examination::run(facts).report().all();
+        let finding = findings.iter().find(|finding| finding.code == "VDO-1618").unwrap();
+        let step = &finding.remedy[0];
+        let command = "kubectl patch --namespace kube-system daemonset/rancher-vsphere-cpi --patch";
+        assert!(step.starts_with(command), "{step}");
     }
 
     #[test]

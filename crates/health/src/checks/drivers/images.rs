@@ -1,5 +1,7 @@
 //! The registries serve the drivers' images.
 
+use api::finding::quoted;
+
 use crate::{
     checks::prelude::*,
     facts::{Container, InstalledDriver, Workload},
@@ -46,8 +48,7 @@ fn not_pulled(container: &Container) -> Option<&str> {
 }
 
 fn moved(driver: &InstalledDriver, workload: &Workload, container: &Container) -> Hit {
-    let kind = workload.kind.to_ascii_lowercase();
-    let name = format!("{kind}/{}", workload.name);
+    let name = workload.argument();
     let subject = Subject::kubernetes(&workload.kind, Some(&driver.namespace), &workload.name);
     let hit = Hit::new(codes::IMAGE_MOVED, subject)
         .with("workload", &name)
@@ -56,9 +57,19 @@ fn moved(driver: &InstalledDriver, workload: &Workload, container: &Container) -
         .with("container", &container.name)
         .driver(&driver.name);
     match successor(&container.image) {
-        Some(image) => hit.with("successor", image).shared("advice", "Or let VDO do it: remediation.imageRegistry: Fix"),
+        Some(image) => {
+            let step = format!(
+                "kubectl set image --namespace {} {} {}={}",
+                quoted(&driver.namespace),
+                quoted(&name),
+                quoted(&container.name),
+                quoted(&image)
+            );
+            hit.with("step", step)
+                .shared("advice", "Or let VDO do it: remediation.imageRegistry: Fix")
+        }
         None => hit
-            .with("successor", "NEWER_IMAGE")
+            .with("step", "")
             .shared("advice", "This release has no image in the new registry: upgrade the driver; vdoctl plan shows the release"),
     }
 }
@@ -98,6 +109,17 @@ mod tests {
             },
             |facts| facts.cluster.drivers.storage = Known::unknown("VDO cannot list pods"),
         );
+    }
+
+    #[test]
+    fn an_image_without_a_successor_is_not_replaced_by_a_command() {
+        let mut facts = healthy();
+        let container = &mut facts.storage_driver().workloads[0].pods[0].containers[0];
+        container.image = format!("{GONE}csi/release/driver:v2.7.3");
+        let findings = crate::Examination::run(facts).report().all();
+        let finding = findings.iter().find(|finding| finding.code == "VDO-1602").unwrap();
+        let [advice] = &finding.remedy[..] else { panic!("{finding:#?}") };
+        assert!(advice.starts_with("# This release has no image in the new registry"), "{advice}");
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! The storage driver is registered on the node, with the node's VM.
 
 use api::finding::quoted;
+use serde_json::json;
 
-use crate::{checks::prelude::*, index};
+use crate::{checks::prelude::*, facts::CsiEntry, index};
 
 pub(super) const CHECK: Check = Check {
     name: "nodes/csi_registered",
     gives: &[codes::CSI_NODE_MISSING, codes::CSI_NODE_STALE, codes::NODE_FOREIGN],
     run: CheckScope::Node(check),
 };
+
+const DRIVER: &str = "csi.vsphere.vmware.com";
 
 /// Seconds that the registration may take.
 const GRACE_PERIOD: i64 = 300;
@@ -29,12 +32,13 @@ fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     if node.is_foreign() && matches!(view.node_vm(node), NodeVm::Absent) {
         let id = node.provider_id.as_deref().unwrap_or("of another platform");
         let hit = Hit::for_node(codes::NODE_FOREIGN, node).driver("CSI");
-        sink.raise(hit.with("reason", format!("its provider id is {id}")));
+        let reason = format!("its provider id is {id}");
+        sink.raise(hit.with("reason", reason).with("patch", removal(entry)));
         return;
     }
     if let Some(reason) = stale(view, node, &entry.node_id) {
         let hit = Hit::for_node(codes::CSI_NODE_STALE, node).driver("CSI");
-        let [step, otherwise] = steps(view, node, &driver.namespace);
+        let [step, otherwise] = steps(view, node, entry, &driver.namespace);
         sink.raise(
             hit.with("id", &entry.node_id)
                 .with("reason", reason)
@@ -44,12 +48,24 @@ fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     }
 }
 
+/// A JSON patch that removes only this entry of a CSINode: the drivers of other vendors stay registered. It fails if
+/// the entry has changed by then.
+fn removal(entry: &CsiEntry) -> String {
+    let path = format!("/spec/drivers/{}", entry.index);
+    let test = |field: &str, value: &str| json!({"op": "test", "path": format!("{path}/{field}"), "value": value});
+    let remove = json!({"op": "remove", "path": path});
+    json!([test("name", DRIVER), test("nodeID", &entry.node_id), remove]).to_string()
+}
+
 /// A node whose VM exists registers again; only a node without a VM is deleted.
-fn steps(view: &FactsView<'_>, node: &Node, namespace: &str) -> [String; 2] {
+fn steps(view: &FactsView<'_>, node: &Node, entry: &CsiEntry, namespace: &str) -> [String; 2] {
     let name = quoted(&node.name);
     match view.node_vm(node) {
         NodeVm::One(_) => [
-            format!("kubectl delete csinode {name}"),
+            format!(
+                "kubectl patch csinode {name} --type json --patch {}   removes only the registration of the vSphere driver",
+                quoted(&removal(entry))
+            ),
             format!(
                 "kubectl delete pod --namespace {namespace} --selector app=vsphere-csi-node --field-selector \
                  spec.nodeName={name}   the new pod registers the node under its VM; volumes stay mounted"
@@ -120,11 +136,38 @@ mod tests {
         let mut facts = healthy();
         facts.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap().node_id = "gone".into();
         let steps = fix(facts.clone());
-        assert!(steps.contains("kubectl delete csinode worker-1"), "{steps}");
-        assert!(!steps.contains("delete node"), "{steps}");
+        assert!(steps.starts_with("kubectl patch csinode worker-1 --type json --patch"), "{steps}");
+        assert!(!steps.contains("delete node") && !steps.contains("delete csinode"), "{steps}");
         facts.inventory().vms.retain(|_, vm| vm.name != "worker-1");
         let steps = fix(facts);
         assert!(steps.contains("# If the VM was deleted: kubectl delete node worker-1"), "{steps}");
+    }
+
+    #[test]
+    fn the_registrations_of_other_drivers_stay() {
+        let patch = |prepare: fn(&mut Facts), code: &str| {
+            let mut facts = healthy();
+            let entry = facts.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap();
+            (entry.node_id, entry.index) = ("it's gone".into(), 2);
+            prepare(&mut facts);
+            let all = crate::Examination::run(facts).report().all();
+            let finding = all.into_iter().find(|finding| finding.code == code).unwrap();
+            finding.remedy.into_iter().find(|step| step.contains(" csinode ")).unwrap()
+        };
+        let expected = concat!(
+            r#"kubectl patch csinode worker-1 --type json --patch '[{"op":"test","path":"/spec/drivers/2/name","#,
+            r#""value":"csi.vsphere.vmware.com"},{"op":"test","path":"/spec/drivers/2/nodeID","#,
+            r#""value":"it'\''s gone"},{"op":"remove","path":"/spec/drivers/2"}]'   # "#,
+        );
+        let stale = patch(|_| {}, "VDO-1222");
+        assert!(stale.starts_with(expected), "{stale}");
+        let foreign = |facts: &mut Facts| {
+            let node = facts.node("worker-1");
+            node.provider_id = Some("metal://rack-7".into());
+            node.system_uuid = "rack-7".into();
+        };
+        let foreign = patch(foreign, "VDO-1223");
+        assert!(foreign.starts_with(expected), "{foreign}");
     }
 
     #[test]

@@ -23,7 +23,9 @@ fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     }
     let hit = |reason: String| {
         let hit = Hit::for_node(codes::NODE_DELETION_RISK, node).driver("CPI");
-        hit.with("reason", reason).shared("namespace", &driver.namespace)
+        hit.with("reason", reason)
+            .shared("namespace", &driver.namespace)
+            .shared("workload", super::cloud_workload(Some(driver)))
     };
     let id = node.provider_id.as_deref().unwrap_or_default();
     if is_embedded_id(id) || is_foreign_id(id) {
@@ -70,6 +72,18 @@ mod tests {
             facts.node("worker-1").ready = false;
             facts.vm("worker-1").datacenter = "DC9".into();
         });
+    }
+
+    #[test]
+    fn the_command_names_the_workload_of_the_running_cloud_provider() {
+        let mut facts = healthy();
+        facts.node("worker-1").ready = false;
+        facts.vm("worker-1").datacenter = "DC9".into();
+        facts.cloud_driver().workloads[0].name = "rancher-vsphere-cpi".into();
+        let findings = crate::Examination::run(facts).report().all();
+        let finding = findings.iter().find(|finding| finding.code == "VDO-1227").unwrap();
+        let step = &finding.remedy[0];
+        assert!(step.contains(" daemonset/rancher-vsphere-cpi SKIP_NODE_DELETION=true"), "{step}");
     }
 
     #[test]

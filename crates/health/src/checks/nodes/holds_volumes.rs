@@ -44,13 +44,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
             Some((volume, pod)) => (Severity::Error, format!("; {pod} waits for {volume}")),
             None => (Severity::Warning, String::new()),
         };
-        let power = match view.only_vm(node) {
-            Some(found) if found.vm.power == Power::Off => {
-                "vCenter reports that its VM is off".to_owned()
-            }
-            Some(found) => format!("govc vm.power -off {}", quoted(&found.vm.path)),
-            None => "check the node".to_owned(),
-        };
+        let [power, taint] = steps(view, node);
         let count = handles.len();
         let mut hit = Hit::for_node(codes::NODE_HOLDS_VOLUMES, node)
             .with("since", moment(node.ready_since))
@@ -58,11 +52,42 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
             .with("volumes", first_names(names))
             .with("waits", waits)
             .severity(severity)
-            .with("power", power);
+            .with("power", power)
+            .with("taint", taint);
         for handle in handles {
             hit = hit.at(Anchor::Volume, handle);
         }
         sink.raise(hit);
+    }
+}
+
+/// The taint makes Kubernetes detach the volumes at once. A VM that still runs would lose its disks while it writes.
+fn steps(view: &FactsView<'_>, node: &Node) -> [String; 2] {
+    let name = quoted(&node.name);
+    let taint =
+        format!("kubectl taint node {name} {}=nodeshutdown:NoExecute", Node::OUT_OF_SERVICE);
+    match view.only_vm(node) {
+        Some(found) if found.vm.power == Power::Off => [
+            String::new(),
+            format!(
+                "{taint}   makes Kubernetes detach its volumes; vCenter reports that its VM is off"
+            ),
+        ],
+        // With -force, govc would report success although the VM still runs.
+        Some(found) => [
+            format!(
+                "govc vm.power -off {} && {taint}   makes Kubernetes detach its volumes, but only if the VM powers off",
+                quoted(&found.vm.path)
+            ),
+            String::new(),
+        ],
+        None => [
+            format!(
+                "VDO does not know the VM of {name}. Make sure that {name} is powered off: with the taint, a node that \
+                 still runs loses its disks while it writes"
+            ),
+            format!("Then: {taint}   makes Kubernetes detach its volumes"),
+        ],
     }
 }
 
@@ -107,6 +132,35 @@ mod tests {
         assert_eq!(severities(&facts), [Severity::Warning], "a pod of another namespace");
         facts.storage.contested = BTreeMap::from([(held, pod)]).into();
         assert_eq!(severities(&facts), [Severity::Error]);
+    }
+
+    #[test]
+    fn kubernetes_detaches_volumes_only_from_a_vm_that_is_off() {
+        const TAINT: &str = "kubectl taint node worker-1 node.kubernetes.io/out-of-service=";
+        let steps = |prepare: fn(&mut Facts)| {
+            let mut facts = healthy();
+            power_cut(&mut facts);
+            prepare(&mut facts);
+            let all = crate::Examination::run(facts).report().all();
+            all.into_iter().find(|finding| finding.code == "VDO-1225").unwrap().remedy
+        };
+        let pasted = |steps: Vec<String>| -> Vec<String> {
+            steps.into_iter().filter(|step| !step.starts_with('#')).collect()
+        };
+        let on = pasted(steps(|_| {}));
+        let [step] = &on[..] else { panic!("one command, which stops if it fails: {on:?}") };
+        assert!(step.starts_with("govc vm.power -off /DC0/vm/k8s/worker-1 && kubectl"), "{step}");
+        assert!(step.contains(TAINT) && !step.contains("-force"), "{step}");
+        let suspended = pasted(steps(|facts| facts.vm("worker-1").power = Power::Suspended));
+        assert_eq!(suspended, on, "it can resume");
+        let off = pasted(steps(|facts| facts.vm("worker-1").power = Power::Off));
+        let [step] = &off[..] else { panic!("{off:?}") };
+        assert!(step.starts_with(TAINT), "{step}");
+        let unknown = steps(|facts| facts.inventory().vms.retain(|_, vm| vm.name != "worker-1"));
+        assert_eq!(pasted(unknown.clone()), [""; 0], "nobody knows whether it still writes");
+        let off = unknown.iter().position(|step| step.contains("worker-1 is powered off"));
+        let taint = unknown.iter().position(|step| step.contains(TAINT));
+        assert!(off.is_some() && off < taint, "{unknown:?}");
     }
 
     #[test]

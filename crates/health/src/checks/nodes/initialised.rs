@@ -37,10 +37,7 @@ fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
         let hit =
             Hit::for_node(codes::NODE_UNINITIALIZED, node).with("joined", moment(node.created));
         let namespace = driver.map_or("kube-system", |driver| driver.namespace.as_str());
-        let workload = driver.and_then(|driver| driver.workloads.first()).map_or_else(
-            || "daemonset/vsphere-cloud-controller-manager".to_owned(),
-            |workload| format!("{}/{}", workload.kind.to_lowercase(), workload.name),
-        );
+        let workload = super::cloud_workload(driver);
         sink.raise(
             hit.driver("CPI")
                 .shared("state", state)

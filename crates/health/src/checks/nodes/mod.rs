@@ -24,7 +24,10 @@ mod vm_location;
 mod vm_snapshots;
 mod volume_limit;
 
-use crate::check::Check;
+use crate::{
+    check::Check,
+    facts::{InstalledDriver, Workload},
+};
 
 pub(super) const CHECKS: &[&Check] = &[
     &listed::CHECK,
@@ -51,3 +54,10 @@ pub(super) const CHECKS: &[&Check] = &[
     &block_tracking::CHECK,
     &power::CHECK,
 ];
+
+/// The workload of the cloud provider as kubectl takes it. Charts give it other names than upstream.
+fn cloud_workload(driver: Option<&InstalledDriver>) -> String {
+    let workload = driver.and_then(|driver| driver.workloads.first());
+    workload
+        .map_or_else(|| "daemonset/vsphere-cloud-controller-manager".to_owned(), Workload::argument)
+}

@@ -20,6 +20,8 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
         };
         let place =
             review.namespace.as_ref().map_or(String::new(), |ns| format!(" in namespace {ns}"));
+        let scope = review.namespace.as_ref();
+        let scope = scope.map_or("--all-namespaces".to_owned(), |ns| format!("--namespace {ns}"));
         let subject = Subject::kubernetes("Right", None, &format!("{} {resource}", review.verb));
         if review.verb == "patch" && review.resource == "csinodes" {
             sink.raise(
@@ -37,6 +39,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
                 .with("verb", &review.verb)
                 .with("resource", resource)
                 .with("where", place)
+                .with("scope", scope)
                 .with("purpose", &review.needed_for)
                 .shared("namespace", api::NAMESPACE),
         );
@@ -65,6 +68,28 @@ mod tests {
             },
             |facts| facts.cluster.access = Known::unknown("the API server did not answer"),
         );
+    }
+
+    #[test]
+    fn the_command_asks_about_the_namespace_that_the_permission_is_for() {
+        let step = |namespace: Option<&str>| {
+            let mut facts = healthy();
+            facts.cluster.access = vec![AccessReview {
+                resource: "secrets".into(),
+                namespace: namespace.map(Into::into),
+                verb: "get".into(),
+                ..AccessReview::default()
+            }]
+            .into();
+            let findings = crate::Examination::run(facts).report().all();
+            let finding = findings.into_iter().find(|finding| finding.code == "VDO-1803");
+            finding.unwrap().remedy[0].clone()
+        };
+        let named = step(Some("vmware-system-csi"));
+        let command = "kubectl auth can-i get secrets --namespace vmware-system-csi --as system:";
+        assert!(named.starts_with(command), "{named}");
+        let all = step(None);
+        assert!(all.starts_with("kubectl auth can-i get secrets --all-namespaces --as "), "{all}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Volumes attach and detach in time; if not, the driver's message and vCenter's inventory show the cause.
 
+use api::finding::quoted;
+
 use crate::{checks::prelude::*, facts::Attachment, messages};
 
 pub(super) const CHECK: Check = Check {
@@ -44,14 +46,23 @@ fn stuck(view: &FactsView<'_>, attachment: &Attachment, sink: &mut Sink) {
         codes::ATTACH_FAILS
     };
     let found = view.node(&attachment.node).and_then(|node| view.only_vm(node));
-    let vm = found.map_or("of the node", |found| found.vm.path.as_str());
+    let (node, handle) = (&attachment.node, &attachment.volume);
+    let proof = match found {
+        Some(found) => format!(
+            "govc device.info -json -vm {} | grep -c {}   must answer 0 without an error: the VM does not have the disk",
+            quoted(&found.vm.path),
+            quoted(handle)
+        ),
+        None => format!(
+            "VDO does not know the VM of {node}: make sure in the vSphere Client that no VM has the disk {handle}"
+        ),
+    };
     let meaning = messages::explain(&attachment.message);
     let subject = Subject::kubernetes("VolumeAttachment", None, &attachment.name);
     let mut hit = Hit::new(definition, subject)
         .with("attachment", &attachment.name)
         .with("node", &attachment.node)
-        .with("vm", vm)
-        .with("handle", &attachment.volume)
+        .with("proof", proof)
         .with("since", moment(attachment.since))
         .with("message", &attachment.message)
         .with("meaning", meaning.map_or(String::new(), |m| format!("; {}", m.meaning)))
@@ -66,9 +77,11 @@ fn stuck(view: &FactsView<'_>, attachment: &Attachment, sink: &mut Sink) {
 }
 
 /// Whether vCenter does not know the volume and no VM has its disk. Only then is it safe to remove the
-/// attachment manually.
+/// attachment manually. The driver's message may be older than the answer of CNS.
 fn is_forgotten(view: &FactsView<'_>, attachment: &Attachment) -> bool {
-    let driver_reports_it = attachment.message.contains("not found in QueryVolume");
+    let known =
+        view.facts.storage.cns.get().is_some_and(|cns| cns.contains_key(&attachment.volume));
+    let driver_reports_it = !known && attachment.message.contains("not found in QueryVolume");
     let all_seen = view.facts.vcenters.values().all(|vcenter| vcenter.inventory.get().is_some());
     let held = !view.index.vms_with_volume(&attachment.volume).is_empty();
     (driver_reports_it || view.facts.storage.is_missing(&attachment.volume)) && all_seen && !held
@@ -131,11 +144,38 @@ mod tests {
         let mut facts = healthy();
         let message = "failed to detach: volumeID \"volume-1\" not found in QueryVolume";
         facts.storage.attachments = vec![attachment(true, message)].into();
+        facts.storage.cns.get_mut().unwrap().remove(&handle(1));
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"], "a VM still has the disk");
         let_go(&mut facts);
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1519"]);
+        let known = healthy().storage.cns;
+        let unknown = std::mem::replace(&mut facts.storage.cns, known);
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"], "CNS knows it again");
+        facts.storage.cns = Known::unknown("vcenter-a does not answer");
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1519"], "CNS does not contradict the driver");
+        facts.storage.cns = unknown;
         facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"], "nobody knows whether one has it");
+    }
+
+    #[test]
+    fn the_disks_of_the_vm_are_compared_with_the_volume_before_the_attachment_is_removed() {
+        let mut facts = healthy();
+        let message = "failed to detach: volumeID \"volume-1\" not found in QueryVolume";
+        facts.storage.attachments = vec![attachment(true, message)].into();
+        facts.storage.cns.get_mut().unwrap().remove(&handle(1));
+        let_go(&mut facts);
+        let first_step = |facts: &Facts| {
+            let all = crate::Examination::run(facts.clone()).report().all();
+            let finding = all.into_iter().find(|finding| finding.code == "VDO-1519").unwrap();
+            finding.remedy[0].clone()
+        };
+        let step = first_step(&facts);
+        let command = "govc device.info -json -vm /DC0/vm/k8s/worker-1 | grep -c volume-";
+        assert!(step.starts_with(command), "{step}");
+        facts.inventory().vms.retain(|_, vm| vm.name != "worker-1");
+        let step = first_step(&facts);
+        assert!(step.starts_with("# VDO does not know the VM of worker-1"), "{step}");
     }
 
     #[test]

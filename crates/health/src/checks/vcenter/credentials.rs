@@ -1,5 +1,7 @@
 //! The Secret of each VsphereCloudConfig has usable credentials, and VDO verifies the vCenter that gets them.
 
+use api::finding::quoted;
+
 use crate::{checks::prelude::*, facts::CredentialState};
 
 pub(super) const CHECK: Check = Check {
@@ -31,18 +33,28 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
             }
         }
         if vcenter.insecure {
-            let seen = vcenter.tls.get().map(|tls| tls.thumbprint.as_str());
-            let thumbprint = seen.filter(|seen| !seen.is_empty()).unwrap_or("THUMBPRINT");
-            let patch =
-                format!(r#"{{"spec": {{"insecure": false, "thumbprint": "{thumbprint}"}}}}"#);
-            sink.raise(
-                super::hit(codes::TLS_UNVERIFIED, vcenter)
-                    .with("name", &vcenter.name)
-                    .with("patch", patch)
-                    .shared("namespace", api::NAMESPACE),
-            );
+            sink.raise(super::hit(codes::TLS_UNVERIFIED, vcenter).with("step", trust(vcenter)));
         }
     }
+}
+
+/// The step that makes VDO verify a vCenter.
+fn trust(vcenter: &Vcenter) -> String {
+    let seen = vcenter.tls.get().map(|tls| tls.thumbprint.as_str());
+    let Some(thumbprint) = seen.filter(|seen| !seen.is_empty()) else {
+        return format!(
+            "VDO has not seen the certificate of {} yet: see the other findings about it",
+            vcenter.address
+        );
+    };
+    let patch = format!(r#"{{"spec": {{"insecure": false, "thumbprint": "{thumbprint}"}}}}"#);
+    format!(
+        "kubectl patch vspherecloudconfig --namespace {} {} --type merge --patch {}   trusts only the certificate the \
+         vCenter presents now",
+        api::NAMESPACE,
+        quoted(&vcenter.name),
+        quoted(&patch)
+    )
 }
 
 #[cfg(test)]
@@ -74,5 +86,15 @@ mod tests {
         let findings = examination.report().all();
         let finding = findings.iter().find(|finding| finding.code == "VDO-1008").unwrap();
         assert!(finding.remedy[0].contains("AA:BB:CC:DD"), "{:?}", finding.remedy);
+    }
+
+    #[test]
+    fn without_a_known_thumbprint_no_command_sets_one() {
+        let mut facts = healthy();
+        facts.vcenter().insecure = true;
+        facts.vcenter().tls = Known::unknown("vcenter-a does not answer");
+        let findings = crate::Examination::run(facts).report().all();
+        let finding = findings.iter().find(|finding| finding.code == "VDO-1008").unwrap();
+        assert!(finding.remedy.iter().all(|step| step.starts_with("# ")), "{:?}", finding.remedy);
     }
 }

@@ -1,7 +1,5 @@
 //! The node's zone labels match its host and each other.
 
-use api::finding::quoted;
-
 use crate::{checks::prelude::*, topology};
 
 pub(super) const CHECK: Check = Check {
@@ -61,14 +59,13 @@ fn labels<'a>(view: &FactsView<'a>) -> Vec<(String, &'a str)> {
 /// Prefix of the storage driver's labels and topology keys.
 const CSI_LABEL: &str = "topology.csi.vmware.com/";
 
-/// A host in the labelled zone, as the target to move the VM back.
+/// A host in the labelled zone, to move the VM back to it; HOST if VDO knows none.
 fn place(found: &FoundVm<'_>, tags: &crate::facts::Tags, category: &str, zone: &str) -> String {
     let in_zone = |(id, host): &(&String, &crate::facts::Host)| {
         topology::above(tags, id, host, category) == [zone]
     };
     let mut hosts = found.inventory.hosts.iter();
-    let host = hosts.find(in_zone).map(|(_, host)| quoted(&host.path));
-    host.unwrap_or_else(|| format!("HOST   to a host in {zone}"))
+    hosts.find(in_zone).map_or_else(|| "HOST".to_owned(), |(_, host)| host.path.clone())
 }
 
 /// Reports a node that the storage driver registered before zones were configured.
@@ -94,6 +91,27 @@ mod tests {
             let vm = facts.vm("worker-1");
             vm.host = if vm.host == "host-1" { "host-3".into() } else { "host-1".into() };
         });
+    }
+
+    #[test]
+    fn the_vm_moves_back_to_a_host_of_its_zone_if_one_is_known() {
+        let mut facts = healthy();
+        let zone = facts.node("worker-1").labels["topology.kubernetes.io/zone"].clone();
+        let vm = facts.vm("worker-1");
+        vm.host = if vm.host == "host-1" { "host-3".into() } else { "host-1".into() };
+        for host in facts.inventory().hosts.values_mut() {
+            host.path = format!("/DC 0/host/{}", host.name);
+        }
+        let step = |facts: &Facts| {
+            let all = crate::Examination::run(facts.clone()).report().all();
+            let finding = all.into_iter().find(|finding| finding.code == "VDO-1705").unwrap();
+            finding.remedy[0].clone()
+        };
+        let known = step(&facts);
+        assert!(known.starts_with("govc vm.migrate -host '/DC 0/host/"), "{known}");
+        facts.node("worker-1").labels.insert("topology.kubernetes.io/zone".into(), "gone".into());
+        let unknown = step(&facts);
+        assert!(unknown.starts_with("# govc vm.migrate -host HOST /DC0/vm"), "{zone}: {unknown}");
     }
 
     #[test]

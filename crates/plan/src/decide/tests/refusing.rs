@@ -12,6 +12,21 @@ fn the_cluster_id_is_unique_where_none_is_in_use() {
 }
 
 #[test]
+fn a_vsphere_cloud_config_that_does_not_exist_blocks_the_driver_that_names_it() {
+    let world = World::with_spec(&json!({"storageProvider": {"vsphereCloudConfig": "gone"}}));
+    let plan = world.plan();
+    let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1002").unwrap();
+    let seen = finding.seen.as_deref().unwrap();
+    let field = "spec.storageProvider.vsphereCloudConfig of ";
+    assert!(seen.starts_with(field), "{seen}");
+    assert!(seen.contains(" names gone, which does not exist in namespace "), "{seen}");
+    let list = "kubectl get vspherecloudconfigs --namespace ";
+    assert!(finding.remedy[0].starts_with(list), "{:?}", finding.remedy);
+    assert!(finding.remedy[1].ends_with("create the object gone"), "{:?}", finding.remedy);
+    assert_eq!(storage_plan(&world).next, Next::Blocked);
+}
+
+#[test]
 fn a_cluster_id_in_use_is_adopted() {
     let mut world = World::new();
     let id = ClusterId { id: "10.0.0.1".into(), kept_by_driver: false };
