@@ -61,6 +61,7 @@ pub struct Operation {
     /// The vCenter that was asked.
     pub vcenter: String,
     pub task: Option<MoRef>,
+    /// When CNS was asked, or when a call without an answer was given up.
     pub started: Timestamp,
     pub volume_id: Option<String>,
     pub snapshot_id: Option<String>,

@@ -119,6 +119,10 @@ async fn make(
     if let Some(source) = &wanted.source {
         driver.require_mandate()?;
         let made = clone::source(&connection, source, name, earlier).await;
+        if made.as_ref().is_err_and(CnsError::is_unanswered) {
+            operation.started = Timestamp::now();
+            store_failure(driver, &operation).await;
+        }
         let source = made.context(CnsSnafu { name })?;
         operation.snapshot_id = Some(source.snapshot.id.clone());
         spec.source = Some(source);
@@ -310,8 +314,15 @@ async fn give_up(
         }
         operation.state = OperationState::Error;
         operation.error = Some(runtime::error_chain::error_chain(error));
+    } else if operation.task.is_none() {
+        // The call may have waited for its answer until now, and only now begins the time to look for its task.
+        operation.started = Timestamp::now();
     }
-    if let Err(error) = driver.records.store(&operation).await {
+    store_failure(driver, &operation).await;
+}
+
+async fn store_failure(driver: &Driver, operation: &Operation) {
+    if let Err(error) = driver.records.store(operation).await {
         let error = runtime::error_chain::error_chain(&error);
         tracing::warn!(volume = operation.name, error, "the failure is not recorded");
     }

@@ -54,6 +54,16 @@ impl CnsError {
         }
     }
 
+    /// Whether vCenter may have the call, or still do what it asks for.
+    pub(super) fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Call { source, .. } => source.fault().is_none() && !source.never_reached(),
+            Self::NoResult { .. } | Self::Unread { .. } => true,
+            // An earlier call got no answer, not this one.
+            Self::Undecided { .. } | Self::Refused { .. } | Self::OtherVolume { .. } => false,
+        }
+    }
+
     pub(super) fn fault(&self) -> Option<&Fault> {
         match self {
             Self::Call { source, .. } => source.fault(),

@@ -76,6 +76,35 @@ async fn a_snapshot_call_that_was_just_lost_is_not_repeated_at_once() {
     assert_eq!(stage.vcenter.calls().await.count("CnsCreateSnapshots"), 0);
 }
 
+/// The client gives up a call after a minute, and the call can reach vCenter even later.
+#[tokio::test]
+async fn a_call_without_an_answer_is_not_repeated_at_once_however_long_it_took() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let source = stage.create("pvc-1").await.unwrap().volume_id;
+    let of_volume = Type::Volume(VolumeSource { volume_id: source.clone() });
+    for (method, request) in [
+        ("CnsCreateVolume", create_request("pvc-2", GIB)),
+        ("CnsCreateSnapshots", from("pvc-3", GIB, of_volume)),
+    ] {
+        let lost = Fault::on(method).delayed(Duration::from_secs(11)).dropped().times(1);
+        stage.vcenter.fault(lost).await;
+        let lost = stage.create_with(request.clone()).await.unwrap_err();
+        assert_eq!(lost.code(), Code::Unavailable, "{lost}");
+        stage.vcenter.forget_calls().await;
+        let undecided = stage.create_with(request.clone()).await.unwrap_err();
+        assert_eq!(undecided.code(), Code::Unavailable, "{undecided}");
+        assert!(undecided.message().contains("got no answer"), "{undecided}");
+        assert_eq!(stage.vcenter.calls().await.count(method), 0, "{method}");
+        eventually("the volume exists", 40, async || {
+            stage.create_with(request.clone()).await.map(drop)
+        })
+        .await;
+        assert_eq!(stage.vcenter.calls().await.count(method), 1, "{method}");
+    }
+    assert_eq!(stage.volumes().await.len(), 3);
+    assert_eq!(snapshots(&stage, &source).await, 0);
+}
+
 #[tokio::test]
 async fn a_copy_for_a_zone_without_its_source_is_refused() {
     let inventory = Inventory::with_vms(2).category(
