@@ -226,9 +226,10 @@ async fn make(
                 CnsError::Call { source, .. } if fails(source) => {
                     operation.state = OperationState::Error;
                 }
-                CnsError::Call { source, .. } if !is_lost(source) => {}
-                // The task cannot be followed, but it may have made the snapshot, or still make it: the next call
-                // looks for running tasks and for the description.
+                // The task can be followed.
+                CnsError::Call { source, .. } if operation.task.is_some() && !is_lost(source) => {}
+                // It cannot, or the call for it got no answer. vCenter may have made the snapshot, or still make it:
+                // the next call looks for running tasks and for the description.
                 _ => {
                     operation.task = None;
                     operation.started = Timestamp::now();

@@ -106,6 +106,26 @@ async fn a_call_without_an_answer_is_not_repeated_at_once_however_long_it_took()
 }
 
 #[tokio::test]
+async fn a_snapshot_call_without_an_answer_is_not_repeated_at_once_however_long_it_took() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let source = stage.create("pvc-1").await.unwrap().volume_id;
+    let method = "CnsCreateSnapshots";
+    let lost = Fault::on(method).delayed(Duration::from_secs(11)).dropped().times(1);
+    stage.vcenter.fault(lost).await;
+    let lost = snapshot(&stage, "snapshot-1", &source).await.unwrap_err();
+    assert_eq!(lost.code(), Code::Unavailable, "{lost}");
+    stage.vcenter.forget_calls().await;
+    let undecided = snapshot(&stage, "snapshot-1", &source).await.unwrap_err();
+    assert!(undecided.message().contains("got no answer"), "{undecided}");
+    assert_eq!(stage.vcenter.calls().await.count(method), 0);
+    eventually("the snapshot exists", 40, async || {
+        snapshot(&stage, "snapshot-1", &source).await.map(drop)
+    })
+    .await;
+    assert_eq!(snapshots(&stage, &source).await, 1);
+}
+
+#[tokio::test]
 async fn a_copy_for_a_zone_without_its_source_is_refused() {
     let inventory = Inventory::with_vms(2).category(
         "k8s-zone",
