@@ -37,10 +37,6 @@ pub enum RecordError {
         "another controller works on the same operation: its record {name} changed. Repeat the call"
     ))]
     Conflict { name: String },
-    #[snafu(display(
-        "this controller lost its Lease, so another one does the work. Repeat the call there"
-    ))]
-    NotLeading,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +127,7 @@ impl RecordError {
     pub fn code(&self) -> tonic::Code {
         match self {
             Self::Store { .. } | Self::NotReady => tonic::Code::Unavailable,
-            Self::Conflict { .. } | Self::NotLeading => tonic::Code::Aborted,
+            Self::Conflict { .. } => tonic::Code::Aborted,
         }
     }
 }

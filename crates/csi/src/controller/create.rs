@@ -117,8 +117,7 @@ async fn make(
     }
     driver.records.begin(record, &operation).await?;
     if let Some(source) = &wanted.source {
-        driver.require_mandate()?;
-        let made = clone::source(&connection, source, name, earlier).await;
+        let made = clone::source(driver, &connection, source, name, earlier).await;
         if made.as_ref().is_err_and(CnsError::is_unanswered) {
             operation.started = Timestamp::now();
             store_failure(driver, &operation).await;
@@ -132,7 +131,7 @@ async fn make(
         operation.started = Timestamp::now();
         driver.records.store(&operation).await?;
     }
-    driver.require_mandate()?;
+    driver.require_mandate().context(CnsSnafu { name })?;
     let mib = spec.backing.capacity_mib();
     let since = Instant::now();
     let outcomes = start(driver, &connection, spec, &mut operation).await;
@@ -264,6 +263,7 @@ async fn finish(
         let id = VolumeId { id: volume.id.to_string() };
         let specs = [ExtendSpec { volume: id, capacity_mib: wanted.size_mib }];
         let grow = || format!("grow the new disk to {} MiB", wanted.size_mib);
+        driver.require_mandate().context(CnsSnafu { name })?;
         let grown = failure::run(
             connection,
             "expand-volume",
@@ -276,7 +276,8 @@ async fn finish(
         volume = connection.volumes.set(grown);
     }
     if let Some(Source::Volume { volume: source }) = &wanted.source {
-        clone::remove_snapshot(connection, source, name).await.context(CnsSnafu { name })?;
+        let removed = clone::remove_snapshot(driver, connection, source, name).await;
+        removed.context(CnsSnafu { name })?;
     }
     operation.state = OperationState::Success;
     operation.volume_id = Some(volume.id.to_string());
@@ -301,12 +302,15 @@ async fn give_up(
         CnsError::Call { source, .. } => {
             operation.task.is_none() && (source.fault().is_some() || source.never_reached())
         }
-        CnsError::NoResult { .. } | CnsError::Undecided { .. } | CnsError::Unread { .. } => false,
+        CnsError::NoResult { .. }
+        | CnsError::Undecided { .. }
+        | CnsError::Unread { .. }
+        | CnsError::NotLeading => false,
     };
     if is_final {
         if let Some(Source::Volume { volume }) = &wanted.source {
             // The caller may never try again, and the snapshot would keep the source from being deleted.
-            let removed = clone::remove_snapshot(connection, volume, &wanted.name).await;
+            let removed = clone::remove_snapshot(driver, connection, volume, &wanted.name).await;
             if let Err(error) = removed {
                 let error = runtime::error_chain::error_chain(&error);
                 tracing::warn!(volume, error, "the snapshot of a failed clone stays");

@@ -35,6 +35,10 @@ pub(super) enum CnsError {
         "CNS answered with the volume {id}, which has another name, \"{name}\": it is not used"
     ))]
     OtherVolume { id: String, name: String },
+    #[snafu(display(
+        "this controller lost its Lease, so another one does the work. Repeat the call there"
+    ))]
+    NotLeading,
 }
 
 impl CnsError {
@@ -42,6 +46,7 @@ impl CnsError {
         match refused {
             Refused::Call(source) => Self::Call { what, source },
             Refused::Volume(fault) => Self::Refused { what, source: Box::new(fault) },
+            Refused::NotLeading => Self::NotLeading,
         }
     }
 
@@ -51,6 +56,7 @@ impl CnsError {
             Self::Refused { source, .. } => code_of_fault(source),
             Self::NoResult { .. } | Self::OtherVolume { .. } => Code::Internal,
             Self::Undecided { .. } | Self::Unread { .. } => Code::Unavailable,
+            Self::NotLeading => Code::Aborted,
         }
     }
 
@@ -60,7 +66,10 @@ impl CnsError {
             Self::Call { source, .. } => source.fault().is_none() && !source.never_reached(),
             Self::NoResult { .. } | Self::Unread { .. } => true,
             // An earlier call got no answer, not this one.
-            Self::Undecided { .. } | Self::Refused { .. } | Self::OtherVolume { .. } => false,
+            Self::Undecided { .. }
+            | Self::Refused { .. }
+            | Self::OtherVolume { .. }
+            | Self::NotLeading => false,
         }
     }
 
@@ -71,7 +80,8 @@ impl CnsError {
             Self::NoResult { .. }
             | Self::Undecided { .. }
             | Self::Unread { .. }
-            | Self::OtherVolume { .. } => None,
+            | Self::OtherVolume { .. }
+            | Self::NotLeading => None,
         }
     }
 }

@@ -193,7 +193,7 @@ async fn make(
         operation.volume_id = Some(volume.to_owned());
         operation.started = Timestamp::now();
         driver.records.begin(found, &operation).await?;
-        driver.require_mandate()?;
+        driver.require_mandate().context(CreateSnafu { name, volume })?;
         let volume = VolumeId::from(volume);
         let specs = [SnapshotCreateSpec { volume, description: record_name.clone() }];
         connection.client.create_volume_snapshots(&specs).await
@@ -278,6 +278,7 @@ pub(super) async fn delete(
         snapshot: SnapshotId { id: snapshot.to_owned() },
     }];
     let what = || "delete the snapshot".to_owned();
+    driver.require_mandate().context(DeleteSnafu { snapshot: id })?;
     let started = connection.client.delete_volume_snapshots(&specs);
     match failure::run(&connection, "delete-snapshot", what, started).await {
         Ok(_) => Ok(DeleteSnapshotResponse {}),

@@ -75,7 +75,7 @@ pub(super) async fn unpublish(
         vms_of(driver, volume, node).await?
     };
     for (connection, vm) in vms {
-        detach(&connection, &vm, volume).await?;
+        detach(driver, &connection, &vm, volume).await?;
     }
     Ok(ControllerUnpublishVolumeResponse {})
 }
@@ -190,19 +190,27 @@ async fn require_unattached(
     HiddenSnafu { volume, node, why }.fail()
 }
 
-async fn detach(connection: &Connection, vm: &Vm, volume: &str) -> Result<(), UnpublishError> {
-    let detached = connection.attachments.detach(&vm.reference, volume, TASK_TIMEOUT).await;
+async fn detach(
+    driver: &Driver,
+    connection: &Connection,
+    vm: &Vm,
+    volume: &str,
+) -> Result<(), UnpublishError> {
+    let queue = &connection.attachments;
+    let detached = queue.detach(&vm.reference, volume, driver.mandate(), TASK_TIMEOUT).await;
     let title = locate::title(&connection.inventory().view(), vm);
     let fault = match detached {
         Ok(()) => return Ok(()),
         Err(Refused::Volume(fault)) => fault,
-        Err(Refused::Call(source)) => match source.fault() {
-            Some(fault) if fault.proves_absence_of(&vm.reference) => return Ok(()),
-            _ => {
-                let source = CnsError::Call { what: "detach the disk".to_owned(), source };
-                return Err(UnpublishError::Cns { volume: volume.to_owned(), vm: title, source });
-            }
-        },
+        Err(Refused::Call(source))
+            if source.fault().is_some_and(|fault| fault.proves_absence_of(&vm.reference)) =>
+        {
+            return Ok(());
+        }
+        Err(refused @ (Refused::Call(_) | Refused::NotLeading)) => {
+            let source = CnsError::from_refusal("detach the disk".to_owned(), refused);
+            return Err(UnpublishError::Cns { volume: volume.to_owned(), vm: title, source });
+        }
     };
     if fault.chain().any(|fault| fault.proves_absence_of(&vm.reference)) {
         return Ok(());
