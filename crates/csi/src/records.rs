@@ -48,6 +48,9 @@ pub enum OperationState {
     Error,
 }
 
+/// The source of a new volume that is empty. No volume has such an id.
+pub const NO_SOURCE: &str = "none";
+
 /// One operation on CNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
@@ -63,7 +66,8 @@ pub struct Operation {
     pub snapshot_id: Option<String>,
     /// The size that was asked for.
     pub capacity_mib: Option<i64>,
-    /// The volume or snapshot that the new volume is made from.
+    /// The volume or snapshot that the new volume is made from, or [`NO_SOURCE`]. `None` in records of the Go driver: it
+    /// is unknown.
     pub source: Option<String>,
     /// The PersistentVolume of a new volume, as JSON and without what CNS decides. The loops create it even if the
     /// claim is deleted meanwhile.

@@ -76,12 +76,10 @@ async fn complete(
         DifferentSnafu { name: &wanted.name, id: &*volume.id, mib: volume.capacity_mib, difference }
             .fail()
     };
-    let source = wanted.source.as_ref().map(Source::id);
-    if let Some(record) = &record
-        && record.source.is_some()
-        && record.source != source
-    {
-        return different("it was made from another source");
+    let source = wanted.source_id();
+    let recorded = record.as_ref().and_then(|record| record.source.as_ref());
+    if recorded.is_some_and(|recorded| *recorded != source) {
+        return different("its source differs");
     }
     let is_unfinished = record.as_ref().is_none_or(|r| r.state != OperationState::Success);
     let grows = wanted.source.is_some() && is_unfinished && volume.capacity_mib < wanted.size_mib;
@@ -92,7 +90,7 @@ async fn complete(
         return Ok((connection, volume));
     }
     let begun = Operation::begin(&wanted.name, &connection.name);
-    let operation = Operation { source, ..record.unwrap_or(begun) };
+    let operation = Operation { source: Some(source), ..record.unwrap_or(begun) };
     finish(driver, wanted, &connection, &volume, operation).await
 }
 
@@ -109,7 +107,7 @@ async fn make(
     let (connection, mut spec) = plan(driver, wanted).await?;
     let mut operation = Operation::begin(name, &connection.name);
     operation.capacity_mib = Some(wanted.size_mib);
-    operation.source = wanted.source.as_ref().map(Source::id);
+    operation.source = Some(wanted.source_id());
     operation.planned = planned.map(|planned| planned.0);
     if let (Some(Source::Volume { .. }), Some(earlier)) = (&wanted.source, earlier) {
         // The age of the earlier call for the snapshot of the clone.

@@ -126,6 +126,20 @@ async fn a_snapshot_call_without_an_answer_is_not_repeated_at_once_however_long_
 }
 
 #[tokio::test]
+async fn an_empty_volume_is_not_handed_out_as_a_copy() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let source = stage.create("pvc-1").await.unwrap().volume_id;
+    let of_volume = Type::Volume(VolumeSource { volume_id: source });
+    let empty = stage.create("pvc-2").await.unwrap().volume_id;
+    let copy = stage.create_with(from("pvc-2", GIB, of_volume.clone())).await.unwrap_err();
+    assert_eq!(copy.code(), Code::AlreadyExists, "{copy}");
+    assert_eq!(stage.create("pvc-2").await.unwrap().volume_id, empty);
+    stage.create_with(from("pvc-3", GIB, of_volume)).await.unwrap();
+    let empty = stage.create("pvc-3").await.unwrap_err();
+    assert_eq!(empty.code(), Code::AlreadyExists, "{empty}");
+}
+
+#[tokio::test]
 async fn a_copy_for_a_zone_without_its_source_is_refused() {
     let inventory = Inventory::with_vms(2).category(
         "k8s-zone",
