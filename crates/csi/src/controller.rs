@@ -46,13 +46,13 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
-use self::locks::Locks;
+use self::{failure::CnsError, locks::Locks};
 use crate::{
     configuration::{Category, SnapshotLimits},
     metrics::Metrics,
     node_set::NodeSet,
     proto::csi::{self, controller_server::Controller},
-    records::{OperationRecords, RecordError},
+    records::OperationRecords,
     vcenters::Vcenters,
 };
 
@@ -94,10 +94,14 @@ impl Driver {
         Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Fails if another controller leads: this one must not create anything.
-    fn require_mandate(&self) -> Result<(), RecordError> {
-        let mandate = self.mandate.read().unwrap_or_else(PoisonError::into_inner);
-        if mandate.holds() { Ok(()) } else { Err(RecordError::NotLeading) }
+    fn mandate(&self) -> Mandate {
+        self.mandate.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Fails if another controller leads: this one must not change anything. Call it right before each call that makes
+    /// vCenter change something.
+    fn require_mandate(&self) -> Result<(), CnsError> {
+        if self.mandate().holds() { Ok(()) } else { Err(CnsError::NotLeading) }
     }
 }
 
@@ -124,7 +128,7 @@ impl ControllerService {
         *self.driver.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
-    /// Creates nothing after this mandate has ended.
+    /// Changes nothing in vCenter after this mandate has ended.
     pub fn lead(&self, mandate: Mandate) {
         *self.driver.mandate.write().unwrap_or_else(PoisonError::into_inner) = mandate;
     }

@@ -37,10 +37,6 @@ pub enum RecordError {
         "another controller works on the same operation: its record {name} changed. Repeat the call"
     ))]
     Conflict { name: String },
-    #[snafu(display(
-        "this controller lost its Lease, so another one does the work. Repeat the call there"
-    ))]
-    NotLeading,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +48,9 @@ pub enum OperationState {
     Error,
 }
 
+/// The source of a new volume that is empty. No volume has such an id.
+pub const NO_SOURCE: &str = "none";
+
 /// One operation on CNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
@@ -61,12 +60,14 @@ pub struct Operation {
     /// The vCenter that was asked.
     pub vcenter: String,
     pub task: Option<MoRef>,
+    /// When CNS was asked, or when a call without an answer was given up.
     pub started: Timestamp,
     pub volume_id: Option<String>,
     pub snapshot_id: Option<String>,
     /// The size that was asked for.
     pub capacity_mib: Option<i64>,
-    /// The volume or snapshot that the new volume is made from.
+    /// The volume or snapshot that the new volume is made from, or [`NO_SOURCE`]. `None` in records of the Go driver: it
+    /// is unknown.
     pub source: Option<String>,
     /// The PersistentVolume of a new volume, as JSON and without what CNS decides. The loops create it even if the
     /// claim is deleted meanwhile.
@@ -130,7 +131,7 @@ impl RecordError {
     pub fn code(&self) -> tonic::Code {
         match self {
             Self::Store { .. } | Self::NotReady => tonic::Code::Unavailable,
-            Self::Conflict { .. } | Self::NotLeading => tonic::Code::Aborted,
+            Self::Conflict { .. } => tonic::Code::Aborted,
         }
     }
 }

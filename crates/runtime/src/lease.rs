@@ -118,7 +118,13 @@ impl Mandate {
     pub fn ended() -> Self {
         let token = CancellationToken::new();
         token.cancel();
-        Self(vec![(token, watch::channel(Instant::now()).1)])
+        Self::until(token)
+    }
+
+    /// A mandate without a term that ends with the token.
+    pub fn until(token: CancellationToken) -> Self {
+        const LONG: Duration = Duration::from_hours(24 * 365);
+        Self(vec![(token, watch::channel(Instant::now() + LONG).1)])
     }
 
     /// Holds only while both hold.

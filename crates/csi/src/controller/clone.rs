@@ -7,7 +7,7 @@ use vsphere::cns::{
 };
 
 use super::{
-    TASK_TIMEOUT,
+    Driver, TASK_TIMEOUT,
     create_find::is_recent,
     create_request::Source,
     failure::{self, CnsError},
@@ -26,6 +26,7 @@ pub(super) fn is_temporary(description: Option<&str>) -> bool {
 /// The source of a new volume. A clone makes a snapshot of its source first. `earlier` is the record of a call that got
 /// no answer.
 pub(super) async fn source(
+    driver: &Driver,
     connection: &Connection,
     source: &Source,
     clone: &str,
@@ -33,13 +34,16 @@ pub(super) async fn source(
 ) -> Result<VolumeSource, CnsError> {
     let (volume, snapshot) = match source {
         Source::Snapshot { volume, snapshot } => (volume, SnapshotId { id: snapshot.clone() }),
-        Source::Volume { volume } => (volume, snapshot(connection, volume, clone, earlier).await?),
+        Source::Volume { volume } => {
+            (volume, snapshot(driver, connection, volume, clone, earlier).await?)
+        }
     };
     Ok(VolumeSource { volume: VolumeId::from(volume.as_str()), snapshot })
 }
 
 /// The snapshot for this clone; it is made if it does not exist.
 async fn snapshot(
+    driver: &Driver,
     connection: &Connection,
     volume: &str,
     clone: &str,
@@ -63,6 +67,7 @@ async fn snapshot(
     }
     let volume_id = VolumeId::from(volume);
     let specs = [SnapshotCreateSpec { volume: volume_id, description: description(clone) }];
+    driver.require_mandate()?;
     let started = connection.client.create_volume_snapshots(&specs);
     let (_, made) = failure::run(connection, "create-snapshot", what, started).await?;
     match made.snapshot {
@@ -73,6 +78,7 @@ async fn snapshot(
 
 /// Removes the snapshot of a finished clone.
 pub(super) async fn remove_snapshot(
+    driver: &Driver,
     connection: &Connection,
     volume: &str,
     clone: &str,
@@ -80,6 +86,7 @@ pub(super) async fn remove_snapshot(
     for snapshot in find(connection, volume, clone).await? {
         let specs = [SnapshotDeleteSpec { volume: VolumeId::from(volume), snapshot }];
         let what = || format!("remove the temporary snapshot of the volume {volume}");
+        driver.require_mandate()?;
         let started = connection.client.delete_volume_snapshots(&specs);
         match failure::run(connection, "delete-snapshot", what, started).await {
             // The controller before this one had begun to remove it.

@@ -76,12 +76,10 @@ async fn complete(
         DifferentSnafu { name: &wanted.name, id: &*volume.id, mib: volume.capacity_mib, difference }
             .fail()
     };
-    let source = wanted.source.as_ref().map(Source::id);
-    if let Some(record) = &record
-        && record.source.is_some()
-        && record.source != source
-    {
-        return different("it was made from another source");
+    let source = wanted.source_id();
+    let recorded = record.as_ref().and_then(|record| record.source.as_ref());
+    if recorded.is_some_and(|recorded| *recorded != source) {
+        return different("its source differs");
     }
     let is_unfinished = record.as_ref().is_none_or(|r| r.state != OperationState::Success);
     let grows = wanted.source.is_some() && is_unfinished && volume.capacity_mib < wanted.size_mib;
@@ -92,7 +90,7 @@ async fn complete(
         return Ok((connection, volume));
     }
     let begun = Operation::begin(&wanted.name, &connection.name);
-    let operation = Operation { source, ..record.unwrap_or(begun) };
+    let operation = Operation { source: Some(source), ..record.unwrap_or(begun) };
     finish(driver, wanted, &connection, &volume, operation).await
 }
 
@@ -109,7 +107,7 @@ async fn make(
     let (connection, mut spec) = plan(driver, wanted).await?;
     let mut operation = Operation::begin(name, &connection.name);
     operation.capacity_mib = Some(wanted.size_mib);
-    operation.source = wanted.source.as_ref().map(Source::id);
+    operation.source = Some(wanted.source_id());
     operation.planned = planned.map(|planned| planned.0);
     if let (Some(Source::Volume { .. }), Some(earlier)) = (&wanted.source, earlier) {
         // The age of the earlier call for the snapshot of the clone.
@@ -117,8 +115,11 @@ async fn make(
     }
     driver.records.begin(record, &operation).await?;
     if let Some(source) = &wanted.source {
-        driver.require_mandate()?;
-        let made = clone::source(&connection, source, name, earlier).await;
+        let made = clone::source(driver, &connection, source, name, earlier).await;
+        if made.as_ref().is_err_and(CnsError::is_unanswered) {
+            operation.started = Timestamp::now();
+            store_failure(driver, &operation).await;
+        }
         let source = made.context(CnsSnafu { name })?;
         operation.snapshot_id = Some(source.snapshot.id.clone());
         spec.source = Some(source);
@@ -128,7 +129,7 @@ async fn make(
         operation.started = Timestamp::now();
         driver.records.store(&operation).await?;
     }
-    driver.require_mandate()?;
+    driver.require_mandate().context(CnsSnafu { name })?;
     let mib = spec.backing.capacity_mib();
     let since = Instant::now();
     let outcomes = start(driver, &connection, spec, &mut operation).await;
@@ -260,6 +261,7 @@ async fn finish(
         let id = VolumeId { id: volume.id.to_string() };
         let specs = [ExtendSpec { volume: id, capacity_mib: wanted.size_mib }];
         let grow = || format!("grow the new disk to {} MiB", wanted.size_mib);
+        driver.require_mandate().context(CnsSnafu { name })?;
         let grown = failure::run(
             connection,
             "expand-volume",
@@ -272,7 +274,8 @@ async fn finish(
         volume = connection.volumes.set(grown);
     }
     if let Some(Source::Volume { volume: source }) = &wanted.source {
-        clone::remove_snapshot(connection, source, name).await.context(CnsSnafu { name })?;
+        let removed = clone::remove_snapshot(driver, connection, source, name).await;
+        removed.context(CnsSnafu { name })?;
     }
     operation.state = OperationState::Success;
     operation.volume_id = Some(volume.id.to_string());
@@ -297,12 +300,15 @@ async fn give_up(
         CnsError::Call { source, .. } => {
             operation.task.is_none() && (source.fault().is_some() || source.never_reached())
         }
-        CnsError::NoResult { .. } | CnsError::Undecided { .. } | CnsError::Unread { .. } => false,
+        CnsError::NoResult { .. }
+        | CnsError::Undecided { .. }
+        | CnsError::Unread { .. }
+        | CnsError::NotLeading => false,
     };
     if is_final {
         if let Some(Source::Volume { volume }) = &wanted.source {
             // The caller may never try again, and the snapshot would keep the source from being deleted.
-            let removed = clone::remove_snapshot(connection, volume, &wanted.name).await;
+            let removed = clone::remove_snapshot(driver, connection, volume, &wanted.name).await;
             if let Err(error) = removed {
                 let error = runtime::error_chain::error_chain(&error);
                 tracing::warn!(volume, error, "the snapshot of a failed clone stays");
@@ -310,8 +316,15 @@ async fn give_up(
         }
         operation.state = OperationState::Error;
         operation.error = Some(runtime::error_chain::error_chain(error));
+    } else if operation.task.is_none() {
+        // The call may have waited for its answer until now, and only now begins the time to look for its task.
+        operation.started = Timestamp::now();
     }
-    if let Err(error) = driver.records.store(&operation).await {
+    store_failure(driver, &operation).await;
+}
+
+async fn store_failure(driver: &Driver, operation: &Operation) {
+    if let Err(error) = driver.records.store(operation).await {
         let error = runtime::error_chain::error_chain(&error);
         tracing::warn!(volume = operation.name, error, "the failure is not recorded");
     }

@@ -149,7 +149,8 @@ pub(super) async fn recover(
     }
 }
 
-/// How long a lost call can take to appear among vCenter's tasks.
+/// How long a lost call can take to appear among vCenter's tasks. It counts from the time at which the driver gave the
+/// call up: the record has that time as soon as the call has failed.
 const LOST_CALL: Duration = Duration::from_secs(10);
 
 /// Whether the recorded call may not have reached vCenter yet.

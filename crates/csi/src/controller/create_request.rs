@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     proto::csi::{CapacityRange, CreateVolumeRequest, volume_content_source::Type},
-    records::{Operation, short_digest},
+    records::{NO_SOURCE, Operation, short_digest},
     site::Segments,
 };
 
@@ -117,7 +117,8 @@ impl WantedVolume {
 impl WantedVolume {
     /// The request of an earlier call, as far as its record has it.
     pub(super) fn recorded(record: &Operation) -> Self {
-        let source = record.source.as_ref().map(|id| match id.split_once('+') {
+        let source = record.source.as_ref().filter(|id| *id != NO_SOURCE);
+        let source = source.map(|id| match id.split_once('+') {
             Some((volume, snapshot)) => {
                 Source::Snapshot { volume: volume.to_owned(), snapshot: snapshot.to_owned() }
             }
@@ -132,6 +133,11 @@ impl WantedVolume {
             source,
             terms: Vec::new(),
         }
+    }
+
+    /// The source in a record.
+    pub(super) fn source_id(&self) -> String {
+        self.source.as_ref().map_or_else(|| NO_SOURCE.to_owned(), Source::id)
     }
 }
 

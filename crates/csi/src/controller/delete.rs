@@ -5,7 +5,7 @@
 //! volume; the caller repeats it, and then the volume is gone. A create record of the volume can outlive it: CreateVolume
 //! asks CNS before it trusts a record.
 
-use snafu::{Snafu, ensure};
+use snafu::{ResultExt as _, Snafu, ensure};
 use tonic::Code;
 use vsphere::{FaultKind, cns::VolumeId};
 
@@ -68,6 +68,7 @@ pub(super) async fn delete(
     require_no_snapshots(&connection, volume).await?;
     let ids = [VolumeId::from(volume.as_str())];
     let what = || "delete the disk".to_owned();
+    driver.require_mandate().context(CnsSnafu { volume })?;
     let started = connection.client.delete_volumes(&ids, true);
     match failure::run(&connection, "delete-volume", what, started).await {
         Ok(_) => {}

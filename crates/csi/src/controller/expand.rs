@@ -4,7 +4,7 @@
 //! the same size. CNS refuses a call for a size that the volume has already, for example because the task of a killed
 //! controller grew it: then the size in CNS decides, not the refusal.
 
-use snafu::{Snafu, ensure};
+use snafu::{ResultExt as _, Snafu, ensure};
 use tonic::Code;
 use vsphere::{
     ApiVersion,
@@ -92,6 +92,7 @@ pub(super) async fn expand(
     let id = VolumeId::from(volume.as_str());
     let specs = [ExtendSpec { volume: id, capacity_mib: wanted_mib }];
     let what = || format!("grow the disk to {wanted_mib} MiB");
+    driver.require_mandate().context(CnsSnafu { volume })?;
     let started = connection.client.extend_volumes(&specs);
     if let Err(error) = failure::run(&connection, "expand-volume", what, started).await {
         return match current_size(&connection, volume, &error).await {

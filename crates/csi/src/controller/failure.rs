@@ -4,7 +4,7 @@ use snafu::Snafu;
 use tokio::time::Instant;
 use tonic::Code;
 use vsphere::{
-    Error, Fault, FaultKind, TaskState,
+    Error, Fault, FaultKind, MoRef, TaskInfo, TaskState,
     cns::{Outcome, VolumeId, VolumeTask},
 };
 
@@ -35,6 +35,10 @@ pub(super) enum CnsError {
         "CNS answered with the volume {id}, which has another name, \"{name}\": it is not used"
     ))]
     OtherVolume { id: String, name: String },
+    #[snafu(display(
+        "this controller lost its Lease, so another one does the work. Repeat the call there"
+    ))]
+    NotLeading,
 }
 
 impl CnsError {
@@ -42,6 +46,7 @@ impl CnsError {
         match refused {
             Refused::Call(source) => Self::Call { what, source },
             Refused::Volume(fault) => Self::Refused { what, source: Box::new(fault) },
+            Refused::NotLeading => Self::NotLeading,
         }
     }
 
@@ -51,6 +56,20 @@ impl CnsError {
             Self::Refused { source, .. } => code_of_fault(source),
             Self::NoResult { .. } | Self::OtherVolume { .. } => Code::Internal,
             Self::Undecided { .. } | Self::Unread { .. } => Code::Unavailable,
+            Self::NotLeading => Code::Aborted,
+        }
+    }
+
+    /// Whether vCenter may have the call, or still do what it asks for.
+    pub(super) fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Call { source, .. } => source.fault().is_none() && !source.never_reached(),
+            Self::NoResult { .. } | Self::Unread { .. } => true,
+            // An earlier call got no answer, not this one.
+            Self::Undecided { .. }
+            | Self::Refused { .. }
+            | Self::OtherVolume { .. }
+            | Self::NotLeading => false,
         }
     }
 
@@ -61,7 +80,8 @@ impl CnsError {
             Self::NoResult { .. }
             | Self::Undecided { .. }
             | Self::Unread { .. }
-            | Self::OtherVolume { .. } => None,
+            | Self::OtherVolume { .. }
+            | Self::NotLeading => None,
         }
     }
 }
@@ -183,12 +203,59 @@ async fn finish<T: Outcome>(
 
 /// Whether vCenter works on a task of this kind now. After a call without an answer, such a task may be its own.
 pub(super) async fn is_running(connection: &Connection, kind: &str) -> Result<bool, Error> {
+    let tasks = connection.client.recent_tasks().await?;
+    Ok(tasks.iter().any(|task| is_unfinished(task, kind)))
+}
+
+/// Whether vCenter attaches a disk to this VM now. The task does not tell which disk.
+pub(super) async fn is_attaching(connection: &Connection, vm: &MoRef) -> Result<bool, Error> {
+    let tasks = connection.client.recent_tasks().await?;
+    Ok(tasks.iter().any(|task| may_attach_to(task, vm)))
+}
+
+fn may_attach_to(task: &TaskInfo, vm: &MoRef) -> bool {
+    // Without the VM as its object, the task can be for any VM.
+    let is_for_other = |entity: &MoRef| entity.kind == vm.kind && entity != vm;
+    is_unfinished(task, "attachvolume") && !task.entity.as_ref().is_some_and(is_for_other)
+}
+
+fn is_unfinished(task: &TaskInfo, kind: &str) -> bool {
     let is_kind = |text: &Option<String>| {
         text.as_ref().is_some_and(|text| text.to_ascii_lowercase().contains(kind))
     };
-    let tasks = connection.client.recent_tasks().await?;
-    Ok(tasks.iter().any(|task| {
-        (is_kind(&task.name) || is_kind(&task.description_id))
-            && matches!(task.state, TaskState::Queued | TaskState::Running)
-    }))
+    (is_kind(&task.name) || is_kind(&task.description_id))
+        && matches!(task.state, TaskState::Queued | TaskState::Running)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_attach_that_may_be_for_the_vm_counts() {
+        let vm = |id: &str| MoRef::new("VirtualMachine", id);
+        let task = |kind: &str, entity: Option<MoRef>, state| TaskInfo {
+            name: None,
+            description_id: Some(format!("com.vmware.cns.tasks.{kind}")),
+            entity,
+            entity_name: None,
+            state,
+            error: None,
+            result: None,
+            progress: None,
+        };
+        let cns = MoRef::new("CnsVolumeManager", "cns-volume-manager");
+        for (kind, entity, state, counts) in [
+            ("attachvolume", Some(vm("vm-1")), TaskState::Running, true),
+            ("attachvolume", Some(vm("vm-1")), TaskState::Queued, true),
+            ("attachvolume", Some(cns), TaskState::Running, true),
+            ("attachvolume", None, TaskState::Running, true),
+            ("attachvolume", Some(vm("vm-2")), TaskState::Running, false),
+            ("attachvolume", Some(vm("vm-1")), TaskState::Success, false),
+            ("detachvolume", Some(vm("vm-1")), TaskState::Running, false),
+        ] {
+            let task = task(kind, entity, state);
+            assert_eq!(may_attach_to(&task, &vm("vm-1")), counts, "{task:?}");
+        }
+    }
 }

@@ -69,6 +69,7 @@ pub(super) async fn modify(
         PolicyChange { volume: VolumeId::from(volume.as_str()), policy: PolicyProfile { id } };
     let what = || format!("apply the storage policy \"{policy}\"");
     let changes = [change];
+    driver.require_mandate().context(CnsSnafu { volume })?;
     let started = connection.client.change_volume_policies(&changes);
     let modified = failure::run(&connection, "modify-volume", what, started).await;
     modified.context(CnsSnafu { volume })?;

@@ -108,7 +108,8 @@ pub(super) async fn publish(
     ensure!(!volume.starts_with("file:"), FileSnafu { volume });
     let _lock = driver.locks.volume(volume)?;
     let (connection, vm) = find_vm(driver, volume, node)?;
-    let attached = connection.attachments.attach(&vm.reference, volume, TASK_TIMEOUT).await;
+    let queue = &connection.attachments;
+    let attached = queue.attach(&vm.reference, volume, driver.mandate(), TASK_TIMEOUT).await;
     let uuid = match attached {
         Ok(uuid) => uuid,
         Err(refused) if is_vm_gone(&refused, &vm) => return UnknownNodeSnafu { node }.fail(),
@@ -179,6 +180,7 @@ fn is_vm_gone(refused: &Refused, vm: &Vm) -> bool {
     let fault = match refused {
         Refused::Call(error) => error.fault(),
         Refused::Volume(fault) => Some(fault),
+        Refused::NotLeading => None,
     };
     fault.is_some_and(|fault| fault.chain().any(|fault| fault.proves_absence_of(&vm.reference)))
 }
@@ -205,6 +207,10 @@ async fn attached_before(
                 let source = CnsError::Call { what: what(), source };
                 return Err(PublishError::Cns { volume: volume.to_owned(), vm: title, source });
             }
+        }
+        Refused::NotLeading => {
+            let source = CnsError::NotLeading;
+            return Err(PublishError::Cns { volume: volume.to_owned(), vm: title, source });
         }
     };
     if is_volume_missing(&fault) {

@@ -193,7 +193,7 @@ async fn make(
         operation.volume_id = Some(volume.to_owned());
         operation.started = Timestamp::now();
         driver.records.begin(found, &operation).await?;
-        driver.require_mandate()?;
+        driver.require_mandate().context(CreateSnafu { name, volume })?;
         let volume = VolumeId::from(volume);
         let specs = [SnapshotCreateSpec { volume, description: record_name.clone() }];
         connection.client.create_volume_snapshots(&specs).await
@@ -226,9 +226,10 @@ async fn make(
                 CnsError::Call { source, .. } if fails(source) => {
                     operation.state = OperationState::Error;
                 }
-                CnsError::Call { source, .. } if !is_lost(source) => {}
-                // The task cannot be followed, but it may have made the snapshot, or still make it: the next call
-                // looks for running tasks and for the description.
+                // The task can be followed.
+                CnsError::Call { source, .. } if operation.task.is_some() && !is_lost(source) => {}
+                // It cannot, or the call for it got no answer. vCenter may have made the snapshot, or still make it:
+                // the next call looks for running tasks and for the description.
                 _ => {
                     operation.task = None;
                     operation.started = Timestamp::now();
@@ -277,6 +278,7 @@ pub(super) async fn delete(
         snapshot: SnapshotId { id: snapshot.to_owned() },
     }];
     let what = || "delete the snapshot".to_owned();
+    driver.require_mandate().context(DeleteSnafu { snapshot: id })?;
     let started = connection.client.delete_volume_snapshots(&specs);
     match failure::run(&connection, "delete-snapshot", what, started).await {
         Ok(_) => Ok(DeleteSnapshotResponse {}),

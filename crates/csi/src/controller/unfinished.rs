@@ -113,7 +113,8 @@ async fn remove_temporary_snapshot(
     if is_running.context(RecoverSnafu { name })? {
         return UndecidedSnafu { name }.fail();
     }
-    clone::remove_snapshot(&connection, origin, name).await.context(CnsSnafu { name })
+    let removed = clone::remove_snapshot(driver, &connection, origin, name).await;
+    removed.context(CnsSnafu { name })
 }
 
 fn require_own(

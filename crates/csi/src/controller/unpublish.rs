@@ -5,14 +5,14 @@ use std::sync::Arc;
 use snafu::{ResultExt as _, Snafu, ensure};
 use tonic::Code;
 use vsphere::{
-    BiosUuid, FaultKind,
+    BiosUuid, Fault,
     cns::VolumeId,
     inventory::{Lookup, Vm},
 };
 
 use super::{
     Driver, TASK_TIMEOUT,
-    failure::{CnsError, code_of, is_volume_missing},
+    failure::{self, CnsError, code_of, is_volume_missing},
     locate::{self, LocateError},
     locks::Busy,
     publish::VIEW_LAG,
@@ -43,6 +43,10 @@ pub(super) enum UnpublishError {
         "CNS does not know that the volume {volume} is attached to the VM {vm}, but the VM still has the disk; remove it in vCenter"
     ))]
     StillThere { volume: String, vm: String },
+    #[snafu(display(
+        "CNS does not know that the volume {volume} is attached to the VM {vm}, but vCenter attaches a disk to this VM, which can be that of the volume; repeat the call"
+    ))]
+    Attaching { volume: String, vm: String },
     #[snafu(display("cannot detach the volume {volume} from the VM {vm}"))]
     Cns { volume: String, vm: String, source: CnsError },
 }
@@ -53,7 +57,9 @@ impl UnpublishError {
             Self::NoVolume => Code::InvalidArgument,
             Self::Busy { .. } => Code::Aborted,
             Self::Locate { source } => source.code(),
-            Self::Vcenter { .. } | Self::Hidden { .. } => Code::Unavailable,
+            Self::Vcenter { .. } | Self::Hidden { .. } | Self::Attaching { .. } => {
+                Code::Unavailable
+            }
             Self::Search { source, .. } => code_of(source),
             Self::StillThere { .. } => Code::FailedPrecondition,
             Self::Cns { source, .. } => source.code(),
@@ -75,7 +81,7 @@ pub(super) async fn unpublish(
         vms_of(driver, volume, node).await?
     };
     for (connection, vm) in vms {
-        detach(&connection, &vm, volume).await?;
+        detach(driver, &connection, &vm, volume).await?;
     }
     Ok(ControllerUnpublishVolumeResponse {})
 }
@@ -190,34 +196,59 @@ async fn require_unattached(
     HiddenSnafu { volume, node, why }.fail()
 }
 
-async fn detach(connection: &Connection, vm: &Vm, volume: &str) -> Result<(), UnpublishError> {
-    let detached = connection.attachments.detach(&vm.reference, volume, TASK_TIMEOUT).await;
-    let title = locate::title(&connection.inventory().view(), vm);
-    let fault = match detached {
-        Ok(()) => return Ok(()),
-        Err(Refused::Volume(fault)) => fault,
-        Err(Refused::Call(source)) => match source.fault() {
-            Some(fault) if fault.proves_absence_of(&vm.reference) => return Ok(()),
-            _ => {
-                let source = CnsError::Call { what: "detach the disk".to_owned(), source };
-                return Err(UnpublishError::Cns { volume: volume.to_owned(), vm: title, source });
-            }
-        },
-    };
-    if fault.chain().any(|fault| fault.proves_absence_of(&vm.reference)) {
+async fn detach(
+    driver: &Driver,
+    connection: &Connection,
+    vm: &Vm,
+    volume: &str,
+) -> Result<(), UnpublishError> {
+    if detach_once(driver, connection, vm, volume).await? == Answer::Detached {
         return Ok(());
     }
-    let not_attached = is_volume_missing(&fault)
-        || fault.chain().any(|fault| matches!(fault.kind, FaultKind::NotFound));
-    if !not_attached {
-        let source = CnsError::Refused { what: "detach the disk".into(), source: Box::new(fault) };
-        return Err(UnpublishError::Cns { volume: volume.to_owned(), vm: title, source });
+    let title = || locate::title(&connection.inventory().view(), vm);
+    // A controller that was killed leaves its tasks to vCenter, and nobody detaches the disk after this answer.
+    let attaching = failure::is_attaching(connection, &vm.reference).await;
+    let attaching = attaching.map_err(|source| {
+        let source = CnsError::Call { what: "read the running tasks".to_owned(), source };
+        UnpublishError::Cns { volume: volume.to_owned(), vm: title(), source }
+    })?;
+    ensure!(!attaching, AttachingSnafu { volume, vm: title() });
+    // Such a task may have ended just before.
+    if detach_once(driver, connection, vm, volume).await? == Answer::Detached
+        || is_gone_from(connection, vm, volume).await
+    {
+        return Ok(());
     }
-    if is_gone_from(connection, vm, volume).await {
-        Ok(())
-    } else {
-        StillThereSnafu { volume, vm: title }.fail()
+    StillThereSnafu { volume, vm: title() }.fail()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// Or the VM does not exist any more.
+    Detached,
+    /// CNS knows of no such attachment.
+    NotAttached,
+}
+
+async fn detach_once(
+    driver: &Driver,
+    connection: &Connection,
+    vm: &Vm,
+    volume: &str,
+) -> Result<Answer, UnpublishError> {
+    let queue = &connection.attachments;
+    let detached = queue.detach(&vm.reference, volume, driver.mandate(), TASK_TIMEOUT).await;
+    let Err(refused) = detached else { return Ok(Answer::Detached) };
+    let is_gone = |fault: &Fault| fault.proves_absence_of(&vm.reference);
+    match &refused {
+        Refused::Call(error) if error.fault().is_some_and(is_gone) => return Ok(Answer::Detached),
+        Refused::Volume(fault) if fault.chain().any(is_gone) => return Ok(Answer::Detached),
+        Refused::Volume(fault) if is_volume_missing(fault) => return Ok(Answer::NotAttached),
+        Refused::Call(_) | Refused::Volume(_) | Refused::NotLeading => {}
     }
+    let vm = locate::title(&connection.inventory().view(), vm);
+    let source = CnsError::from_refusal("detach the disk".to_owned(), refused);
+    Err(UnpublishError::Cns { volume: volume.to_owned(), vm, source })
 }
 
 /// Whether the VM has no disk of the volume, as soon as the inventory is current.

@@ -76,7 +76,7 @@ pub fn publish_request(
 }
 
 /// The patch before the volume is attached: the finalizer, and the id of the node for the case that its CSINode is
-/// gone when the volume is detached. `None` if both are there.
+/// gone or has another id when the volume is detached. `None` if both are there.
 pub fn preparation(attachment: &Attachment, node_id: &str) -> Option<Value> {
     let prepared = attachment.has_finalizer(ATTACHER_FINALIZER)
         && attachment.annotation(NODE_ID) == Some(node_id);
@@ -85,6 +85,18 @@ pub fn preparation(attachment: &Attachment, node_id: &str) -> Option<Value> {
         patch["metadata"]["annotations"] = json!({NODE_ID: node_id});
         patch
     })
+}
+
+/// The id of the node that has the volume. `registered` is the id that the CSINode has now.
+///
+/// A node that was rebuilt under the same name has another id, but the disk is on its old VM. So the id from before the
+/// attach counts, and not that of the CSINode as in external-attacher.
+pub fn attached_to(attachment: &Attachment, registered: Option<String>) -> Option<String> {
+    let recorded = attachment.annotation(NODE_ID).filter(|id| !id.is_empty());
+    let recorded = recorded.map(str::to_owned);
+    // The Go driver before release 2.5 used the names of nodes as ids. A name does not tell which VM it was.
+    let is_name = recorded.as_ref() == Some(&attachment.spec.node_name);
+    if is_name { registered.or(recorded) } else { recorded.or(registered) }
 }
 
 /// The status of an attached volume.
@@ -288,9 +300,7 @@ impl Attacher {
             format!("the PersistentVolume {} belongs to another driver", volume.name())
         })?;
         let node = &attachment.spec.node_name;
-        let node_id = context
-            .node_id(node)
-            .or_else(|| attachment.annotation(NODE_ID).map(str::to_owned))
+        let node_id = attached_to(attachment, context.node_id(node))
             .ok_or_else(|| format!("the id of the node {node} is unknown: it has no CSINode"))?;
         let request = ControllerUnpublishVolumeRequest {
             volume_id: source.volume_handle.clone(),

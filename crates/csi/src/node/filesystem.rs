@@ -168,6 +168,11 @@ impl FileSystems {
                     let wanted = wanted.unwrap_or(FileSystem::DEFAULT).name();
                     return DifferentSnafu { device: shown, found: name, wanted }.fail();
                 };
+                if !read_only {
+                    // Those of an mkfs whose caller died. If the first sector is lost later, they would make the data
+                    // look like the rest of an mkfs.
+                    self.forget_marks(device, uuid).await?;
+                }
                 if kind.is_ext() && !read_only {
                     let grows = is_smaller(bytes, device).await?;
                     self.check(device, kind, grows).await?;
@@ -273,7 +278,7 @@ impl FileSystems {
         written.context(HungSnafu { device })?.context(MarkSnafu { device })
     }
 
-    /// Erases marks of a disk that is used as a raw block volume: from now on everything on it is data.
+    /// Erases the marks of a disk that is about to be used: from now on everything on it is data.
     pub async fn forget_marks(
         &self,
         device: &Device,

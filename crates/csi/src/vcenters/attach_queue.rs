@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use runtime::lease::Mandate;
 use tokio::{sync::oneshot, time::Instant};
 use vsphere::{
     Client, Error, Fault, FaultKind, MoRef,
@@ -27,6 +28,8 @@ pub enum Refused {
     Call(Error),
     /// CNS refused this volume.
     Volume(Fault),
+    /// CNS was not asked: the mandate of the request ended while it waited.
+    NotLeading,
 }
 
 type Outcome = Result<String, Refused>;
@@ -54,6 +57,8 @@ struct VmQueue {
 struct Request {
     volume: String,
     attach: bool,
+    /// The request is sent only while it holds. Requests can wait for minutes.
+    mandate: Mandate,
     answer: oneshot::Sender<Outcome>,
 }
 
@@ -63,12 +68,24 @@ impl AttachQueue {
     }
 
     /// Attaches a volume. Returns the disk's uuid.
-    pub async fn attach(&self, vm: &MoRef, volume: &str, within: Duration) -> Outcome {
-        self.submit(vm, volume, true, within).await
+    pub async fn attach(
+        &self,
+        vm: &MoRef,
+        volume: &str,
+        mandate: Mandate,
+        within: Duration,
+    ) -> Outcome {
+        self.submit(vm, volume, true, mandate, within).await
     }
 
-    pub async fn detach(&self, vm: &MoRef, volume: &str, within: Duration) -> Result<(), Refused> {
-        self.submit(vm, volume, false, within).await.map(drop)
+    pub async fn detach(
+        &self,
+        vm: &MoRef,
+        volume: &str,
+        mandate: Mandate,
+        within: Duration,
+    ) -> Result<(), Refused> {
+        self.submit(vm, volume, false, mandate, within).await.map(drop)
     }
 
     /// The volumes that this process attached (`Some`) or detached (`None`) so lately that the inventory may not show
@@ -85,11 +102,18 @@ impl AttachQueue {
         recent.insert(volume.to_owned(), (Instant::now(), vm.cloned()));
     }
 
-    async fn submit(&self, vm: &MoRef, volume: &str, attach: bool, within: Duration) -> Outcome {
+    async fn submit(
+        &self,
+        vm: &MoRef,
+        volume: &str,
+        attach: bool,
+        mandate: Mandate,
+        within: Duration,
+    ) -> Outcome {
         let queue = Arc::clone(self.vms().entry(vm.clone()).or_default());
         let (answer, mut answered) = oneshot::channel();
         let _waiting = self.metrics.waiting_for_attach();
-        queue.waiting().push(Request { volume: volume.to_owned(), attach, answer });
+        queue.waiting().push(Request { volume: volume.to_owned(), attach, mandate, answer });
         let outcome = loop {
             let turn = queue.turn.lock().await;
             match answered.try_recv() {
@@ -118,6 +142,14 @@ impl AttachQueue {
     }
 
     async fn run(&self, vm: &MoRef, batch: Vec<Request>, within: Duration) {
+        let (batch, late): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|request| request.mandate.holds());
+        for request in late {
+            let _ = request.answer.send(Err(Refused::NotLeading));
+        }
+        if batch.is_empty() {
+            return;
+        }
         let specs: Vec<AttachSpec> = batch
             .iter()
             .map(|request| AttachSpec {
@@ -129,8 +161,12 @@ impl AttachQueue {
         let mut outcomes = self.call(attach, &specs, within).await;
         if specs.len() > 1 && fails_as_a_whole(&outcomes) {
             outcomes = Vec::new();
-            for spec in &specs {
-                outcomes.extend(self.call(attach, std::slice::from_ref(spec), within).await);
+            for (request, spec) in batch.iter().zip(&specs) {
+                if request.mandate.holds() {
+                    outcomes.extend(self.call(attach, std::slice::from_ref(spec), within).await);
+                } else {
+                    outcomes.push(Err(Refused::NotLeading));
+                }
             }
         }
         for (request, outcome) in batch.into_iter().zip(outcomes) {
@@ -300,7 +336,8 @@ mod tests {
         let queue = VmQueue::default();
         for (volume, attach) in [("a", true), ("b", true), ("b", false), ("c", true)] {
             let (answer, _) = oneshot::channel();
-            queue.waiting().push(Request { volume: volume.into(), attach, answer });
+            let mandate = Mandate::unlimited();
+            queue.waiting().push(Request { volume: volume.into(), attach, mandate, answer });
         }
         let batch = |queue: &VmQueue| {
             queue.next_batch().into_iter().map(|r| r.volume).collect::<Vec<_>>().join(" ")

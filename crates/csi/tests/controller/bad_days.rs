@@ -1,6 +1,7 @@
 //! Bad days between the controller and vCenter: nothing is lost, nothing is doubled.
 
 use runtime::lease::Mandate;
+use tokio_util::sync::CancellationToken;
 use vsphere::cns::{AttachSpec, VolumeId};
 
 use super::*;
@@ -8,7 +9,7 @@ use super::*;
 const SLOW: Duration = Duration::from_secs(2);
 
 /// The names of the VMs that have the volume, according to vCenter.
-async fn holders(stage: &Stage, volume: &str) -> Vec<String> {
+pub(super) async fn holders(stage: &Stage, volume: &str) -> Vec<String> {
     let truth = stage.vcenter.truth().await;
     let vms = truth["datacenters"][0]["vms"].as_array().unwrap().clone();
     let has = |vm: &serde_json::Value| {
@@ -18,26 +19,90 @@ async fn holders(stage: &Stage, volume: &str) -> Vec<String> {
     vms.iter().filter(|vm| has(vm)).map(|vm| vm["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Another controller leads: it may work on the same volume.
+/// Another controller leads: it may work on the same volumes.
 #[tokio::test]
-async fn a_controller_that_lost_its_lease_creates_nothing() {
+async fn a_controller_that_lost_its_lease_changes_nothing() {
     let stage = Stage::with(Inventory::with_vms(1)).await;
     let source = stage.create("pvc-1").await.unwrap().volume_id;
+    let attached = stage.create("pvc-2").await.unwrap().volume_id;
+    stage.publish(&attached, &node(1)).await.unwrap();
+    let kept = stage.create("pvc-3").await.unwrap().volume_id;
+    let snapshot_id = snapshot(&stage, "snapshot-1", &source).await.unwrap();
     stage.service.lead(Mandate::ended());
     stage.vcenter.forget_calls().await;
     let of_volume = Type::Volume(VolumeSource { volume_id: source.clone() });
-    for refused in [
-        stage.create("pvc-2").await.unwrap_err(),
-        stage.create_with(from("pvc-3", GIB, of_volume)).await.unwrap_err(),
-        snapshot(&stage, "snapshot-1", &source).await.unwrap_err(),
+    let grow = expand(&kept, 2 * GIB);
+    let modify = ControllerModifyVolumeRequest {
+        volume_id: kept.clone(),
+        mutable_parameters: [("storagePolicyName".into(), "vSAN Default Storage Policy".into())]
+            .into(),
+        ..Default::default()
+    };
+    let delete_snapshot = DeleteSnapshotRequest { snapshot_id, ..Default::default() };
+    let service = &stage.service;
+    for (call, outcome) in [
+        ("create", stage.create("pvc-4").await.map(drop)),
+        ("clone", stage.create_with(from("pvc-5", GIB, of_volume)).await.map(drop)),
+        ("create a snapshot", snapshot(&stage, "snapshot-2", &kept).await.map(drop)),
+        (
+            "delete a snapshot",
+            service.delete_snapshot(Request::new(delete_snapshot)).await.map(drop),
+        ),
+        ("delete", stage.delete(&kept).await),
+        ("attach", stage.publish(&kept, &node(1)).await.map(drop)),
+        ("detach", stage.unpublish(&attached, &node(1)).await),
+        ("detach from all", stage.unpublish(&attached, "").await),
+        ("expand", service.controller_expand_volume(Request::new(grow)).await.map(drop)),
+        ("modify", service.controller_modify_volume(Request::new(modify)).await.map(drop)),
     ] {
-        assert_eq!(refused.code(), Code::Aborted, "{refused}");
+        let code = outcome.as_ref().err().map(tonic::Status::code);
+        assert_eq!(code, Some(Code::Aborted), "{call}: {outcome:?}");
     }
     let calls = stage.vcenter.calls().await;
-    for method in ["CnsCreateVolume", "CnsCreateSnapshots"] {
+    for method in [
+        "CnsCreateVolume",
+        "CnsCreateSnapshots",
+        "CnsDeleteSnapshots",
+        "CnsDeleteVolume",
+        "CnsAttachVolume",
+        "CnsDetachVolume",
+        "CnsExtendVolume",
+        "CnsReconfigVolumePolicy",
+    ] {
         assert_eq!(calls.count(method), 0, "{method}");
     }
-    assert_eq!(stage.volumes().await.len(), 1);
+    assert_eq!(stage.volumes().await.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_detach_that_waited_until_the_lease_was_lost_is_not_sent() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let first = stage.create("pvc-1").await.unwrap().volume_id;
+    let second = stage.create("pvc-2").await.unwrap().volume_id;
+    stage.publish(&second, &node(1)).await.unwrap();
+    let lease = CancellationToken::new();
+    stage.service.lead(Mandate::until(lease.clone()));
+    stage.vcenter.fault(Fault::on("CnsAttachVolume").task_takes(SLOW).times(1)).await;
+    stage.vcenter.forget_calls().await;
+    let node = node(1);
+    let detach = async {
+        eventually("vCenter has the attach", 30, async || {
+            let calls = stage.vcenter.calls().await;
+            if calls.count("CnsAttachVolume") > 0 { Ok(()) } else { Err("not yet") }
+        })
+        .await;
+        let lose = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            lease.cancel();
+        };
+        tokio::join!(stage.unpublish(&second, &node), lose).0
+    };
+    let (attached, detached) = tokio::join!(stage.publish(&first, &node), detach);
+    attached.unwrap();
+    let detached = detached.unwrap_err();
+    assert_eq!(detached.code(), Code::Aborted, "{detached}");
+    assert_eq!(stage.vcenter.calls().await.count("CnsDetachVolume"), 0);
+    assert_eq!(holders(&stage, &second).await, ["node-1"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

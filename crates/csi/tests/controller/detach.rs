@@ -1,8 +1,9 @@
 //! Detaches from VMs that a new controller has never seen.
 
 use testkit::Permission;
+use vsphere::cns::{AttachSpec, VolumeId};
 
-use super::*;
+use super::{bad_days::holders, *};
 
 const USER: &str = "csi@vsphere.local";
 const VM: &str = "/DC0/vm/node-1";
@@ -28,6 +29,30 @@ async fn a_hidden_vm_keeps_its_disk_and_a_destroyed_one_does_not() {
     stage.restart().await;
     stage.unpublish(&id, &node(1)).await.unwrap();
     stage.publish(&id, &node(2)).await.unwrap();
+}
+
+/// CNS says that the volume is not attached, and no VM shows the disk. A moment later the VM has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_a_dead_controller_attaches_is_not_detached_before_it_is_attached() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let id = stage.create("pvc-1").await.unwrap().volume_id;
+    let view = stage.vcenters.all_live().unwrap().remove(0);
+    let vsphere::inventory::Lookup::Found(vm) = view.find_vm(node(1).parse().unwrap()) else {
+        unreachable!()
+    };
+    let slow = Fault::on("CnsAttachVolume").task_takes(Duration::from_secs(5)).times(1);
+    stage.vcenter.fault(slow).await;
+    let dead = stage.observer().await;
+    let spec = [AttachSpec { volume: VolumeId::from(id.as_str()), vm: vm.reference.clone() }];
+    let attach = dead.attach_volumes(&spec).await.unwrap();
+    let early = stage.unpublish(&id, &node(1)).await.unwrap_err();
+    assert_eq!(early.code(), Code::Unavailable, "{early}");
+    assert!(early.message().contains("attaches a disk"), "{early}");
+    attach.wait(Duration::from_mins(1)).await.unwrap();
+    dead.shut_down().await;
+    stage.unpublish(&id, &node(1)).await.unwrap();
+    assert!(holders(&stage, &id).await.is_empty());
+    stage.unpublish(&id, &node(1)).await.unwrap();
 }
 
 /// CNS fails the task of a whole batch if one of its volumes is attached already.

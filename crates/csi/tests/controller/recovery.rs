@@ -76,6 +76,69 @@ async fn a_snapshot_call_that_was_just_lost_is_not_repeated_at_once() {
     assert_eq!(stage.vcenter.calls().await.count("CnsCreateSnapshots"), 0);
 }
 
+/// The client gives up a call after a minute, and the call can reach vCenter even later.
+#[tokio::test]
+async fn a_call_without_an_answer_is_not_repeated_at_once_however_long_it_took() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let source = stage.create("pvc-1").await.unwrap().volume_id;
+    let of_volume = Type::Volume(VolumeSource { volume_id: source.clone() });
+    for (method, request) in [
+        ("CnsCreateVolume", create_request("pvc-2", GIB)),
+        ("CnsCreateSnapshots", from("pvc-3", GIB, of_volume)),
+    ] {
+        let lost = Fault::on(method).delayed(Duration::from_secs(11)).dropped().times(1);
+        stage.vcenter.fault(lost).await;
+        let lost = stage.create_with(request.clone()).await.unwrap_err();
+        assert_eq!(lost.code(), Code::Unavailable, "{lost}");
+        stage.vcenter.forget_calls().await;
+        let undecided = stage.create_with(request.clone()).await.unwrap_err();
+        assert_eq!(undecided.code(), Code::Unavailable, "{undecided}");
+        assert!(undecided.message().contains("got no answer"), "{undecided}");
+        assert_eq!(stage.vcenter.calls().await.count(method), 0, "{method}");
+        eventually("the volume exists", 40, async || {
+            stage.create_with(request.clone()).await.map(drop)
+        })
+        .await;
+        assert_eq!(stage.vcenter.calls().await.count(method), 1, "{method}");
+    }
+    assert_eq!(stage.volumes().await.len(), 3);
+    assert_eq!(snapshots(&stage, &source).await, 0);
+}
+
+#[tokio::test]
+async fn a_snapshot_call_without_an_answer_is_not_repeated_at_once_however_long_it_took() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let source = stage.create("pvc-1").await.unwrap().volume_id;
+    let method = "CnsCreateSnapshots";
+    let lost = Fault::on(method).delayed(Duration::from_secs(11)).dropped().times(1);
+    stage.vcenter.fault(lost).await;
+    let lost = snapshot(&stage, "snapshot-1", &source).await.unwrap_err();
+    assert_eq!(lost.code(), Code::Unavailable, "{lost}");
+    stage.vcenter.forget_calls().await;
+    let undecided = snapshot(&stage, "snapshot-1", &source).await.unwrap_err();
+    assert!(undecided.message().contains("got no answer"), "{undecided}");
+    assert_eq!(stage.vcenter.calls().await.count(method), 0);
+    eventually("the snapshot exists", 40, async || {
+        snapshot(&stage, "snapshot-1", &source).await.map(drop)
+    })
+    .await;
+    assert_eq!(snapshots(&stage, &source).await, 1);
+}
+
+#[tokio::test]
+async fn an_empty_volume_is_not_handed_out_as_a_copy() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let source = stage.create("pvc-1").await.unwrap().volume_id;
+    let of_volume = Type::Volume(VolumeSource { volume_id: source });
+    let empty = stage.create("pvc-2").await.unwrap().volume_id;
+    let copy = stage.create_with(from("pvc-2", GIB, of_volume.clone())).await.unwrap_err();
+    assert_eq!(copy.code(), Code::AlreadyExists, "{copy}");
+    assert_eq!(stage.create("pvc-2").await.unwrap().volume_id, empty);
+    stage.create_with(from("pvc-3", GIB, of_volume)).await.unwrap();
+    let empty = stage.create("pvc-3").await.unwrap_err();
+    assert_eq!(empty.code(), Code::AlreadyExists, "{empty}");
+}
+
 #[tokio::test]
 async fn a_copy_for_a_zone_without_its_source_is_refused() {
     let inventory = Inventory::with_vms(2).category(

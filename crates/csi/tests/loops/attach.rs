@@ -60,6 +60,28 @@ async fn an_attachment_reports_why_it_waits_and_continues_at_once() {
     assert_eq!(stage.driver.calls("unpublish"), 1);
 }
 
+/// The new VM registers under the name of the old one, and the old one still has the disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_rebuilt_under_its_name_loses_the_disk_of_its_old_vm() {
+    let stage = Stage::start().await;
+    let _run = stage.run();
+    stage.claim("data", "immediate").await;
+    let name = stage.bound("data").await.metadata.name.unwrap();
+    stage.pod("app", "data", json!({})).await;
+    let attachment = stage.attached(&name).await;
+    let node = attachment.spec.node_name;
+    let rebuilt = json!({"spec": {"drivers": [
+        {"name": DRIVER_NAME, "nodeID": format!("rebuilt-vm-{node}"), "topologyKeys": [ZONE]},
+    ]}});
+    // The id of a registered driver cannot change.
+    stage.patch::<CSINode>(&node, json!({"spec": {"drivers": []}})).await;
+    stage.patch::<CSINode>(&node, rebuilt).await;
+    stage.delete_pod("app").await;
+    stage.gone(&stage.attachments(), &attachment.metadata.name.unwrap()).await;
+    let nodes = stage.driver.volumes()[&name].nodes.clone();
+    assert!(nodes.is_empty(), "the disk is on {nodes:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_was_detached_by_hand_is_attached_again() {
     let stage = Stage::start().await;

@@ -62,6 +62,33 @@ async fn no_mark_of_mkfs_stays_on_a_disk() {
 
 #[tokio::test]
 #[ignore = "needs root and loop devices: make test-nodes"]
+async fn a_disk_that_lost_its_first_sector_after_an_interrupted_first_mount_is_not_formatted() {
+    let node = TestNode::start().await;
+    // mkfs ends well, but the driver cannot verify that: the marks stay on the disk.
+    let formatted = "PATH=${PATH#*:} mkfs.xfs \"$@\" && touch $TMPDIR/formatted";
+    node.fake_tool("mkfs.xfs", formatted);
+    let fails = "if [ -e $TMPDIR/formatted ]; then echo 'Input/output error' >&2; exit 4; fi
+PATH=${PATH#*:} exec blkid \"$@\"";
+    node.fake_tool("blkid", fails);
+    let volume = Volume::with("xfs");
+    let device = node.attach(&volume);
+    let error = node.stage(&volume).await.unwrap_err();
+    assert!(error.message().contains("Input/output error"), "{error}");
+    node.remove_fake_tool("blkid");
+    node.remove_fake_tool("mkfs.xfs");
+
+    let target = node.mount(&volume).await;
+    fs::write(target.join("file"), "data").unwrap();
+    node.unmount(&volume).await;
+    let zeros = format!("dd if=/dev/zero of={} bs=512 count=1 conv=notrunc", device.display());
+    node.command(&format!("{zeros} 2>/dev/null"));
+    let error = node.stage(&volume).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+    assert!(error.message().contains("is not formatted"), "{error}");
+}
+
+#[tokio::test]
+#[ignore = "needs root and loop devices: make test-nodes"]
 async fn a_mkfs_that_does_nothing_is_noticed() {
     let node = TestNode::start().await;
     node.fake_tool("mkfs.ext4", "exit 0");

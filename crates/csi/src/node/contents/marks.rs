@@ -4,7 +4,8 @@
 //! blank disk before mkfs, in places that mkfs leaves free, and erases the marks after it. The marks are on the disk
 //! because the next attempt can be on another node.
 //!
-//! A mark never makes a used file system formattable: see `assess`.
+//! A mark never makes a used file system formattable: see `assess`. No mark is left on a disk that is used: the driver
+//! erases them before it mounts the disk for writing or hands it to a pod.
 
 use std::{
     fs::File,
@@ -81,18 +82,26 @@ impl Marks {
         write().context(MarkSnafu { path: &self.path })
     }
 
-    /// Erases the marks that mkfs left. Those places are free, and were zero before.
+    /// Erases the marks that mkfs left. Those places were zero before, and nothing else is written: a place with any
+    /// other byte keeps its contents.
     pub fn erase(&self) -> Result<(), MarkError> {
         let erase = || {
-            let file = File::options().read(true).write(true).open(&self.path)?;
-            let mut erased = false;
+            let file = File::open(&self.path)?;
+            let mut left = Vec::new();
             for place in &self.places {
                 if self.is_at(&file, *place)? {
-                    file.write_all_at(&[0; LENGTH], *place)?;
-                    erased = true;
+                    left.push(*place);
                 }
             }
-            if erased { file.sync_all() } else { Ok(()) }
+            // A write-protected disk cannot be opened for writing.
+            if left.is_empty() {
+                return Ok(());
+            }
+            let file = File::options().write(true).open(&self.path)?;
+            for place in left {
+                file.write_all_at(&[0; LENGTH], place)?;
+            }
+            file.sync_all()
         };
         erase().context(MarkSnafu { path: &self.path })
     }

@@ -115,3 +115,34 @@ fn a_marked_disk_without_a_used_file_system_is_unfinished() {
     let contents = assessed(&[junk, (place, &mark)]);
     assert!(matches!(contents, Contents::Data { .. }), "{contents:?}");
 }
+
+#[test]
+fn only_marks_of_this_very_disk_are_erased() {
+    let path = std::env::temp_dir().join(format!("marks-{}", std::process::id()));
+    let file =
+        File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
+    file.set_len(DISK).unwrap();
+    let marks = marks(&path);
+    marks.write().unwrap();
+    let place = |sixteenths: u64| (DISK / 16 * sixteenths) & !4095;
+    let read = |at: u64| {
+        let mut bytes = [0; 512];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        bytes
+    };
+    // A file took one place, another one has the mark and more, and a third one moved a mark.
+    let mark = read(place(3));
+    file.write_all_at(b"data of a pod", place(5)).unwrap();
+    file.write_all_at(b"x", place(7) + 511).unwrap();
+    file.write_all_at(&mark, place(3) + 512).unwrap();
+    let kept = [place(5), place(7), place(3) + 512].map(|at| (at, read(at)));
+    marks.erase().unwrap();
+    assert!(!marks.present(&file).unwrap());
+    for erased in [3, 11, 13] {
+        assert_eq!(read(place(erased)), [0; 512], "{erased}");
+    }
+    for (at, bytes) in kept {
+        assert_eq!(read(at), bytes, "{at}");
+    }
+    std::fs::remove_file(&path).unwrap();
+}
