@@ -42,7 +42,7 @@ use std::{
 };
 
 use runtime::lease::Mandate;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
@@ -59,6 +59,8 @@ use crate::{
 /// How long a call waits for a task: a little less than the timeout of the sidecars, so that the answer names the
 /// task.
 const TASK_TIMEOUT: Duration = Duration::from_secs(290);
+/// How long vCenter can work on a task, by a wide margin.
+const TASKS_END: Duration = Duration::from_mins(15);
 /// How many mutating calls run at the same time; further ones wait.
 const MAX_OPERATIONS: usize = 512;
 
@@ -87,6 +89,8 @@ struct Driver {
     locks: Locks,
     /// The mandate of the loops of this process; unlimited without loops.
     mandate: RwLock<Mandate>,
+    /// Since when this process changes volumes.
+    began: RwLock<Instant>,
 }
 
 impl Driver {
@@ -96,6 +100,11 @@ impl Driver {
 
     fn mandate(&self) -> Mandate {
         self.mandate.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether vCenter can still work on tasks of the controller before this one.
+    fn has_predecessor(&self) -> bool {
+        self.began.read().unwrap_or_else(PoisonError::into_inner).elapsed() < TASKS_END
     }
 
     /// Fails if another controller leads: this one must not change anything. Call it right before each call that makes
@@ -116,8 +125,9 @@ impl ControllerService {
         let settings = RwLock::new(Arc::new(settings));
         let locks = Locks::default();
         let mandate = RwLock::new(Mandate::unlimited());
+        let began = RwLock::new(Instant::now());
         Self {
-            driver: Arc::new(Driver { vcenters, records, nodes, settings, locks, mandate }),
+            driver: Arc::new(Driver { vcenters, records, nodes, settings, locks, mandate, began }),
             metrics,
             operations: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(MAX_OPERATIONS)),
@@ -131,6 +141,7 @@ impl ControllerService {
     /// Changes nothing in vCenter after this mandate has ended.
     pub fn lead(&self, mandate: Mandate) {
         *self.driver.mandate.write().unwrap_or_else(PoisonError::into_inner) = mandate;
+        *self.driver.began.write().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     /// Waits until the operations in progress have ended.

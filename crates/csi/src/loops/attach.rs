@@ -87,16 +87,24 @@ pub fn preparation(attachment: &Attachment, node_id: &str) -> Option<Value> {
     })
 }
 
-/// The id of the node that has the volume. `registered` is the id that the CSINode has now.
-///
-/// A node that was rebuilt under the same name has another id, but the disk is on its old VM. So the id from before the
-/// attach counts, and not that of the CSINode as in external-attacher.
-pub fn attached_to(attachment: &Attachment, registered: Option<String>) -> Option<String> {
+/// The id of the node from before the attach. The Go driver before release 2.5 used the names of nodes as ids; a name does
+/// not tell which VM it was.
+fn recorded(attachment: &Attachment) -> Option<&str> {
     let recorded = attachment.annotation(NODE_ID).filter(|id| !id.is_empty());
-    let recorded = recorded.map(str::to_owned);
-    // The Go driver before release 2.5 used the names of nodes as ids. A name does not tell which VM it was.
-    let is_name = recorded.as_ref() == Some(&attachment.spec.node_name);
-    if is_name { registered.or(recorded) } else { recorded.or(registered) }
+    recorded.filter(|id| *id != attachment.spec.node_name)
+}
+
+/// The ids under which the node can have the volume. `registered` is the id that the CSINode has now.
+///
+/// A node that was rebuilt under the same name has another id, but the disk is on its old VM: external-attacher asks only
+/// the new one. And a VM can get another uuid while it has the disk. To detach a volume that is not attached is harmless.
+pub fn attached_to(attachment: &Attachment, registered: Option<&str>) -> Vec<String> {
+    let mut ids: Vec<&str> = recorded(attachment).into_iter().chain(registered).collect();
+    if ids.is_empty() {
+        ids.extend(attachment.annotation(NODE_ID).filter(|id| !id.is_empty()));
+    }
+    ids.dedup();
+    ids.into_iter().map(str::to_owned).collect()
 }
 
 /// The status of an attached volume.
@@ -262,6 +270,10 @@ impl Attacher {
             let protected = context.writer.patch(&*volume, add_finalizer(ATTACHER_FINALIZER)).await;
             protected.map_err(Stopped::Write)?;
         }
+        // An attach without an answer can have put the disk on the VM that the node had before. The next patch forgets it.
+        if let Some(before) = recorded(attachment).filter(|before| *before != node_id) {
+            self.unpublish_from(&request.volume_id, before).await?;
+        }
         if let Some(patch) = preparation(attachment, &node_id) {
             context.writer.patch(attachment, patch).await.map_err(Stopped::Write)?;
         }
@@ -300,17 +312,25 @@ impl Attacher {
             format!("the PersistentVolume {} belongs to another driver", volume.name())
         })?;
         let node = &attachment.spec.node_name;
-        let node_id = attached_to(attachment, context.node_id(node))
-            .ok_or_else(|| format!("the id of the node {node} is unknown: it has no CSINode"))?;
+        let ids = attached_to(attachment, context.node_id(node).as_deref());
+        if ids.is_empty() {
+            return Err(format!("the id of the node {node} is unknown: it has no CSINode").into());
+        }
+        for node_id in ids {
+            self.unpublish_from(&source.volume_handle, &node_id).await?;
+        }
+        Ok(())
+    }
+
+    async fn unpublish_from(&self, volume: &str, node_id: &str) -> Result<(), Status> {
         let request = ControllerUnpublishVolumeRequest {
-            volume_id: source.volume_handle.clone(),
-            node_id,
+            volume_id: volume.to_owned(),
+            node_id: node_id.to_owned(),
             ..ControllerUnpublishVolumeRequest::default()
         };
-        let calls = &context.calls;
+        let calls = &self.context.calls;
         let call = calls.service().controller_unpublish_volume(Request::new(request));
-        calls.send(call).await?;
-        Ok(())
+        calls.send(call).await.map(drop)
     }
 
     /// Reports a failure in the status of the attachment, unless it is there already.

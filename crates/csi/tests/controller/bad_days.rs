@@ -82,7 +82,9 @@ async fn a_detach_that_waited_until_the_lease_was_lost_is_not_sent() {
     stage.publish(&second, &node(1)).await.unwrap();
     let lease = CancellationToken::new();
     stage.service.lead(Mandate::until(lease.clone()));
-    stage.vcenter.fault(Fault::on("CnsAttachVolume").task_takes(SLOW).times(1)).await;
+    // Long enough for the detach to wait behind it when the lease is lost, also on a busy computer.
+    let slow = Fault::on("CnsAttachVolume").task_takes(Duration::from_secs(10)).times(1);
+    stage.vcenter.fault(slow).await;
     stage.vcenter.forget_calls().await;
     let node = node(1);
     let detach = async {

@@ -2,7 +2,10 @@
 
 use csi::DRIVER_NAME;
 use k8s_openapi::api::storage::v1::CSINode;
-use kube::{Api, api::DeleteParams};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use serde_json::json;
 use testkit::eventually;
 use tonic::Status;
@@ -60,6 +63,41 @@ async fn an_attachment_reports_why_it_waits_and_continues_at_once() {
     assert_eq!(stage.driver.calls("unpublish"), 1);
 }
 
+/// A new VM registers under the name of this node. Returns its id.
+async fn rebuild(stage: &Stage, node: &str) -> String {
+    let id = format!("rebuilt-vm-{node}");
+    let rebuilt = json!({"spec": {"drivers": [
+        {"name": DRIVER_NAME, "nodeID": id, "topologyKeys": [ZONE]},
+    ]}});
+    // The id of a registered driver cannot change.
+    stage.patch::<CSINode>(node, json!({"spec": {"drivers": []}})).await;
+    stage.patch::<CSINode>(node, rebuilt).await;
+    id
+}
+
+/// The answer of the attach to the old VM was lost, so the attachment does not count as attached.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuilt_node_gets_the_disk_after_its_old_vm_lost_it() {
+    let stage = Stage::start().await;
+    let run = stage.run();
+    stage.claim("data", "immediate").await;
+    let name = stage.bound("data").await.metadata.name.unwrap();
+    stage.pod("app", "data", json!({})).await;
+    let attachment = stage.attached(&name).await;
+    run.stop().await;
+    let id = rebuild(&stage, &attachment.spec.node_name).await;
+    let attachments = stage.attachments();
+    let attachment = attachment.metadata.name.unwrap();
+    let lost = Patch::Merge(json!({"status": {"attached": false}}));
+    attachments.patch_status(&attachment, &PatchParams::default(), &lost).await.unwrap();
+    let _run = stage.run();
+    eventually("only the new VM has the disk", 60, async || {
+        let nodes = stage.driver.volumes()[&name].nodes.clone();
+        if nodes == [id.clone()].into() { Ok(()) } else { Err(format!("{nodes:?}")) }
+    })
+    .await;
+}
+
 /// The new VM registers under the name of the old one, and the old one still has the disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_rebuilt_under_its_name_loses_the_disk_of_its_old_vm() {
@@ -69,13 +107,7 @@ async fn a_node_that_was_rebuilt_under_its_name_loses_the_disk_of_its_old_vm() {
     let name = stage.bound("data").await.metadata.name.unwrap();
     stage.pod("app", "data", json!({})).await;
     let attachment = stage.attached(&name).await;
-    let node = attachment.spec.node_name;
-    let rebuilt = json!({"spec": {"drivers": [
-        {"name": DRIVER_NAME, "nodeID": format!("rebuilt-vm-{node}"), "topologyKeys": [ZONE]},
-    ]}});
-    // The id of a registered driver cannot change.
-    stage.patch::<CSINode>(&node, json!({"spec": {"drivers": []}})).await;
-    stage.patch::<CSINode>(&node, rebuilt).await;
+    rebuild(&stage, &attachment.spec.node_name).await;
     stage.delete_pod("app").await;
     stage.gone(&stage.attachments(), &attachment.metadata.name.unwrap()).await;
     let nodes = stage.driver.volumes()[&name].nodes.clone();

@@ -111,19 +111,19 @@ fn an_error_names_the_code_that_the_kubelet_reads() {
 }
 
 #[test]
-fn a_volume_is_detached_from_the_vm_that_it_was_attached_to() {
+fn a_volume_is_detached_from_every_vm_that_can_have_it() {
     let mut attachment = attachment(true, &[ATTACHER_FINALIZER], true);
-    let id = |id: &str| Some(id.to_owned());
-    assert_eq!(attached_to(&attachment, id("vm-new")), id("vm-new"), "nothing is recorded");
+    assert_eq!(attached_to(&attachment, Some("vm-new")), ["vm-new"], "nothing is recorded");
     for (recorded, registered, expected) in [
-        ("vm-old", id("vm-new"), id("vm-old")),
-        ("vm-old", None, id("vm-old")),
+        ("vm", Some("vm"), &["vm"][..]),
+        ("vm-old", Some("vm-new"), &["vm-old", "vm-new"]),
+        ("vm-old", None, &["vm-old"]),
         // Of the Go driver before release 2.5.
-        ("n1", id("vm-new"), id("vm-new")),
-        ("n1", None, id("n1")),
-        ("", id("vm-new"), id("vm-new")),
+        ("n1", Some("vm-new"), &["vm-new"]),
+        ("n1", None, &["n1"]),
+        ("", Some("vm-new"), &["vm-new"]),
         // No id means all nodes to the driver.
-        ("", None, None),
+        ("", None, &[]),
     ] {
         attachment.metadata.annotations = Some([(NODE_ID.to_owned(), recorded.to_owned())].into());
         assert_eq!(attached_to(&attachment, registered), expected, "{recorded}");
