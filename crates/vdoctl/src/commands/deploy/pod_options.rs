@@ -38,8 +38,8 @@ pub(crate) struct PodOptions {
     /// flag.
     #[arg(long = "pull-secret", value_name = "NAME")]
     pull_secrets: Vec<String>,
-    /// Create the Secret of --pull-secret from this file, which docker login or podman login wrote. The Secret gets only
-    /// the credentials of the registry of the operator's image.
+    /// Create the Secret of --pull-secret from this file, which docker login or podman login wrote. The Secret gets all
+    /// passwords in the file.
     #[arg(long, value_name = "FILE", requires = "pull_secrets")]
     pull_secret_file: Option<PathBuf>,
     /// The key of a taint that the operator's pods tolerate, in addition to those of new nodes and control planes.
@@ -146,8 +146,9 @@ impl PodOptions {
         kept
     }
 
-    /// The Secret of --pull-secret-file, for the image in the operator's Deployment. The drivers' namespaces get copies
-    /// of it, so it contains no other credentials of the file.
+    /// The Secret of --pull-secret-file. The drivers' images and the catalog can be in other registries than the operator's
+    /// image, so it has all passwords of the file. Logins without a password are left out: others than that of the
+    /// operator's registry are no mistake.
     pub(crate) fn pull_secret(&self, objects: &[Object]) -> Outcome<Option<Object>> {
         let (Some(path), [name, ..]) = (&self.pull_secret_file, self.pull_secrets.as_slice())
         else {
@@ -169,24 +170,17 @@ impl PodOptions {
             );
         };
         let registry = registry_of(objects);
-        let of_registry = |(name, _): &(&String, &Value)| host_of(name) == registry;
-        let logins: Vec<(&String, &Value)> = logins.iter().filter(of_registry).collect();
-        if logins.is_empty() {
-            return request(
-                format!(
-                    "{shown} has no credentials for {registry}, the registry of the operator's image"
-                ),
-                format!("log in first: podman login --authfile FILE {registry}"),
-            );
-        }
-        if let Some((login, _)) = logins.iter().find(|(_, entry)| entry["auth"].is_null()) {
+        let (complete, incomplete): (Vec<_>, Vec<_>) =
+            logins.iter().partition(|(_, entry)| !entry["auth"].is_null());
+        let needed = incomplete.iter().find(|(login, _)| host_of(login) == registry);
+        if let Some((login, _)) = needed.or(incomplete.first().filter(|_| complete.is_empty())) {
             return request(
                 format!("{shown} has no password for {login}: it is in a credential helper"),
                 "log in again with a file of its own: podman login --authfile FILE REGISTRY",
             );
         }
         let logins: serde_json::Map<String, Value> =
-            logins.into_iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
+            complete.into_iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
         Ok(Some(Object(json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
             "metadata": {"name": name, "namespace": api::NAMESPACE},
@@ -463,9 +457,8 @@ mod tests {
     }
 
     #[test]
-    fn the_pull_secret_has_only_the_credentials_of_the_registry() {
+    fn a_login_without_a_password_is_refused_only_for_the_registry_of_the_image() {
         let file = std::env::temp_dir().join(format!("vdoctl-logins-{}", std::process::id()));
-        let login = |name: &str| json!({name: {"auth": "bWluZQ=="}, "other.example.com": {}});
         let mut objects = operator::install::objects();
         let options = PodOptions {
             image: Some("registry.example.com:5000/vdo:1".into()),
@@ -474,21 +467,23 @@ mod tests {
             ..none()
         };
         options.apply(&mut objects, None).unwrap();
-        let secret = |auths: Value| {
+        let secret = |auths: &Value| {
             std::fs::write(&file, json!({"auths": auths}).to_string()).unwrap();
             options.pull_secret(&objects)
         };
+        let logins = json!({"registry.example.com:5000": {"auth": "b25l"}, "drivers.example.com": {"auth": "dHdv"}});
+        let mut more = logins.clone();
+        more["other.example.com"] = json!({});
+        let stored = secret(&more).unwrap().unwrap().0;
+        let text = stored["stringData"][".dockerconfigjson"].as_str().unwrap();
+        let stored: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(stored, json!({"auths": logins}));
         for name in ["registry.example.com:5000", "https://registry.example.com:5000/v2/"] {
-            let secret = secret(login(name)).unwrap().unwrap().0;
-            let text = secret["stringData"][".dockerconfigjson"].as_str().unwrap();
-            let stored: Value = serde_json::from_str(text).unwrap();
-            assert_eq!(stored, json!({"auths": {name: {"auth": "bWluZQ=="}}}));
+            let helper = json!({name: {}, "drivers.example.com": {"auth": "dHdv"}});
+            let refused = format!("{:?}", secret(&helper).unwrap_err());
+            assert!(refused.contains("credential helper"), "{refused}");
         }
-        let refused = format!("{:?}", secret(login("registry.example.com")).unwrap_err());
-        assert!(refused.contains("no credentials for registry.example.com:5000"), "{refused}");
-        let helper = json!({"registry.example.com:5000": {}});
-        let refused = format!("{:?}", secret(helper).unwrap_err());
-        assert!(refused.contains("credential helper"), "{refused}");
+        assert!(secret(&json!({"other.example.com": {}})).is_err(), "no password is left");
         std::fs::remove_file(file).unwrap();
         assert_eq!(host_of("https://index.docker.io/v1/"), host_of("acme/vdo"));
     }
