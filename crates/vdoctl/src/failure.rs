@@ -248,12 +248,15 @@ pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
 }
 
 impl Failure {
-    /// Whether the API server did not answer, or answered with an error of its own, as it does while it restarts.
+    /// Whether the API server did not answer, or answered as it does while it restarts.
     pub(crate) fn is_temporary(&self) -> bool {
         let Self::Api { source, .. } = self else { return false };
         match source.as_ref() {
+            // Before it has read all roles, it denies every request with the roles that it does not find.
+            kube::Error::Api(status) if status.code == 403 => status.message.contains("RBAC:"),
             kube::Error::Api(status) => status.code == 429 || status.code >= 500,
-            _ => true,
+            kube::Error::HyperError(_) | kube::Error::Service(_) => true,
+            _ => false,
         }
     }
 }
@@ -361,6 +364,10 @@ mod tests {
         for code in [401, 403, 404] {
             assert!(!answer(code).is_temporary(), "{code}");
         }
+        let failed = |source| Failure::Api { doing: String::new(), source: Box::new(source) };
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert!(failed(kube::Error::Service(refused.into())).is_temporary());
+        assert!(!failed(kube::Error::TlsRequired).is_temporary());
     }
 
     fn kinds() -> Vec<Failure> {

@@ -36,8 +36,8 @@ pub(crate) struct Rollout {
     name: String,
     /// Since when the pods have been in trouble.
     troubled: Option<Instant>,
-    /// Since when a node has been pulling the image.
-    pulling: Option<Instant>,
+    /// A pod whose node pulls the image, and since when.
+    pulling: Option<(String, Instant)>,
     /// Whether the pods of an earlier attempt have been deleted: see [`Self::retry_pulls`].
     pulls_retried: bool,
 }
@@ -155,15 +155,16 @@ impl Rollout {
     /// Why the kubelet does not get as far as to start a container, for example because a volume is missing. It writes
     /// that into an event. A later event of another kind means that it has gone on.
     async fn failed_start(&mut self, pod: &Pod) -> Option<Trouble> {
-        let last = self.last_event(&pod.name_any(), "reason!=FailedScheduling").await?;
+        let name = pod.name_any();
+        let last = self.last_event(&name, "reason!=FailedScheduling").await?;
         let pulls = last.reason.as_deref() == Some("Pulling");
-        self.pulling = pulls.then(|| self.pulling.unwrap_or_else(Instant::now));
-        if self.pulling.is_some_and(|since| since.elapsed() >= PULL) {
+        let before = self.pulling.take().filter(|(pod, _)| *pod == name);
+        self.pulling = pulls.then(|| before.unwrap_or_else(|| (name.clone(), Instant::now())));
+        if self.pulling.as_ref().is_some_and(|(_, since)| since.elapsed() >= PULL) {
             return Some(slow_pull(pod, &last));
         }
         let why = last.message.filter(|_| last.type_.as_deref() == Some("Warning"))?;
-        let text = format!("pod {} does not start: {}", pod.name_any(), explained(one_line(&why)));
-        Some(Trouble::firm(text))
+        Some(Trouble::firm(format!("pod {name} does not start: {}", explained(one_line(&why)))))
     }
 
     /// The newest of the events about a pod.
@@ -269,7 +270,8 @@ fn waits_for_pull(pod: &Pod) -> bool {
         pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     containers.into_iter().any(|container| {
         let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
-        waiting.and_then(|waiting| waiting.reason.as_deref()) == Some("ImagePullBackOff")
+        let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
+        matches!(reason, Some("ImagePullBackOff" | "ErrImagePull"))
     })
 }
 

@@ -221,7 +221,7 @@ pub(crate) async fn wait_until(
     loop {
         let overview = match Box::pin(Overview::read(cluster)).await {
             // The API server may restart.
-            Err(failure) if failure.is_temporary() && Instant::now() < end => {
+            Err(Failure::Api { .. }) if Instant::now() < end => {
                 steps.now.waits("the API server does not answer");
                 sleep(PACE).await;
                 continue;
