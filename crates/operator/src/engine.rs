@@ -121,7 +121,13 @@ pub enum Error {
     #[snafu(display("no connection could be made to ask for the version of the API server"))]
     Ask { source: kubernetes::Error },
     #[snafu(display("a step of the plan for {driver} failed"))]
-    Act { driver: Driver, source: act::Error },
+    Act {
+        driver: Driver,
+        #[snafu(source(from(act::Error, Box::new)))]
+        source: Box<act::Error>,
+        /// The time until the other driver, or another part of this one, needs the next round.
+        next: Duration,
+    },
     #[snafu(display("the status could not be written"))]
     Report {
         #[snafu(source(from(kube::Error, Box::new)))]
@@ -138,9 +144,14 @@ impl Error {
         matches!(self, Self::Act { source, .. } if !source.lacks_a_permission())
     }
 
-    /// The time until the next round, if only the reports of this one failed.
+    /// The time until the next round at the latest, if a part of this one succeeded.
     fn next(&self) -> Option<Duration> {
-        if let Self::Report { next, .. } = self { *next } else { None }
+        match self {
+            Self::Report { next, .. } => *next,
+            // The failed step is not worth a round without any pause.
+            Self::Act { next, .. } => Some((*next).max(Duration::from_secs(1))),
+            _ => None,
+        }
     }
 }
 
@@ -491,20 +502,20 @@ impl Engine {
                 ApplyFailure { text, firm: error.is_firm(), cause: error.cause() },
             );
         }
-        if let Some((driver, error)) = done.failed.into_iter().next() {
-            unreported.check(None)?;
-            return Err(error).context(ActSnafu { driver });
-        }
-        if done.something {
-            unreported.check(Some(Duration::ZERO))?;
-            return Ok(Duration::ZERO);
-        }
         let wake = plan.wake.into_iter().chain(facts.health.due).min();
         let wake = wake.map(|when| when.duration_since(facts.now));
         let wake = wake.and_then(|wait| Duration::try_from(wait).ok());
         let due = done.due.map(|due| due.saturating_duration_since(Instant::now()));
         let unhurried = due.map_or(unhurried, |due| unhurried.min(due));
         let next = wake.map_or(unhurried, |wait| unhurried.min(wait + SETTLE));
+        if let Some((driver, error)) = done.failed.into_iter().next() {
+            unreported.check(Some(next))?;
+            return Err(error).context(ActSnafu { driver, next });
+        }
+        if done.something {
+            unreported.check(Some(Duration::ZERO))?;
+            return Ok(Duration::ZERO);
+        }
         unreported.check(Some(next))?;
         Ok(next)
     }
