@@ -51,6 +51,18 @@ pub(super) fn of_cluster(facts: &Facts) -> Option<Value> {
     }
 }
 
+/// The cluster's proxy without users and passwords, if it applies. Other changes of its object make no difference.
+pub(super) fn address_of_cluster(facts: &Facts) -> Option<Value> {
+    match applicable(facts)? {
+        Proxy::Overrides(_) => None,
+        Proxy::Cluster(proxy) => {
+            let nameless = ClusterProxy { version: String::new(), ..proxy.clone() };
+            let ClusterProxy { http, https, except, version: _ } = without_login(&nameless);
+            Some(json!([http, https, except]))
+        }
+    }
+}
+
 /// The content of a rendered object for its digest.
 pub(super) fn for_digest<'o>(facts: &Facts, object: &'o Object) -> Cow<'o, Value> {
     let Some(Proxy::Cluster(proxy)) = applicable(facts) else { return Cow::Borrowed(&object.0) };

@@ -192,7 +192,7 @@ fn circumstances(facts: &Facts, driver: Driver) -> String {
     let annotations = facts.config.metadata.annotations.as_ref();
     let approved = annotations.and_then(|all| all.get(release::annotation(driver)));
     let approved = approved.map_or("nothing", String::as_str);
-    let proxy = proxy::of_cluster(facts);
+    let proxy = proxy::address_of_cluster(facts);
     let proxy = proxy.map(|proxy| format!(", proxy: {}", digest(&proxy))).unwrap_or_default();
     format!("approved: {approved}{proxy}")
 }
