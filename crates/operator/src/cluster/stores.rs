@@ -119,8 +119,11 @@ impl Stores {
         let workloads = watcher::Config::default().page_size(WORKLOAD_PAGE);
         let of_drivers =
             of_tenants.clone().labels(&format!("{}={}", names::PART_OF_LABEL, names::PART_OF));
-        let managed =
-            every.clone().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY));
+        let managed = of_tenants.clone().labels(&format!(
+            "{}={}",
+            names::MANAGED_BY_LABEL,
+            names::MANAGED_BY
+        ));
         let mut ours = Vec::new();
         let interruptions = Interruptions::default();
         let watched = kinds.iter().flat_map(|(resource, namespaced)| {

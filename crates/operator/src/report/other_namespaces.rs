@@ -338,7 +338,13 @@ mod tests {
         .await;
         let reports = report(client, "vmware-system-vdo".into(), Mandate::unlimited());
         // Each kind has two pages, and VDO waits after each object.
-        let _endless = tokio::time::timeout(Duration::from_secs(4), reports).await;
+        let all_listed = async {
+            while lists.lock().unwrap_or_else(PoisonError::into_inner).requests.len() < 6 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let ended = async { tokio::select!(() = reports => {}, () = all_listed => {}) };
+        tokio::time::timeout(Duration::from_mins(1), ended).await.unwrap();
         let lists = lists.lock().unwrap_or_else(PoisonError::into_inner);
         let path = |request: &String| request.split('?').next().unwrap_or_default().to_owned();
         let kinds: BTreeSet<String> = lists.requests.iter().map(path).collect();
