@@ -229,6 +229,8 @@ fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<Stri
         }
         all.extend(steps);
     }
+    // The API server rejects a status with more of them.
+    all.truncate(MAX_STEPS - usize::from(left > 0));
     if left > 0 {
         all.push(format!(
             "# Likewise for {left} more: vdoctl doctor --only {code} --each   names them all"

@@ -136,7 +136,7 @@ async fn running_drivers_follow_configuration_changes_and_restart_only_if_needed
 async fn a_missing_vcenter_is_reported_and_changes_nothing(fixture: &Fixture) {
     let since = Timestamp::now();
     fixture.vcenters(&["vc", "elsewhere"]).await;
-    let finding = fixture.testbed.finding_about("VDO-1002", 5, &["names elsewhere"]).await;
+    let finding = fixture.testbed.finding_about("VDO-1002", 60, &["names elsewhere"]).await;
     assert!(finding.remedy[1].contains("create the object elsewhere"), "{finding:#?}");
     assert_eq!(fixture.writes_after_two_rounds(since).await, Vec::<String>::new());
     fixture.vcenters(&["vc"]).await;
