@@ -419,40 +419,6 @@ fn an_upgrade_does_not_pass_the_pods_that_its_release_breaks() {
 }
 
 #[test]
-fn an_upgrade_that_keeps_an_old_password_in_running_pods_is_rolled_back_at_once() {
-    let pinned = |world: &mut World, version: &str| {
-        let version = api::text::ReleaseVersion(version.into());
-        world.edit_spec(|config| {
-            config.spec.cloud_provider.as_mut().unwrap().version = Some(version);
-        });
-    };
-    let upgraded = |crashes: bool| {
-        let mut world = World::new();
-        pinned(&mut world, "1.33.0");
-        world.settle();
-        world.broken.push("1.34.0".into());
-        pinned(&mut world, "1.34.0");
-        world.settle();
-        world.rotate("vc", NEW);
-        world.settle();
-        let cloud = controller(&mut world, Driver::Cpi);
-        cloud.logins = [(None, 2)].into();
-        if !crashes {
-            cloud.trouble = None;
-        }
-        world.pass(SignedDuration::from_secs(29));
-        world.settle();
-        assert_eq!(world.record(Driver::Cpi).version.as_deref(), Some("1.34.0"));
-        world.pass(SignedDuration::from_secs(1));
-        assert!(world.codes().contains(&"VDO-1316".into()), "{:?}", world.codes());
-        world.settle();
-        world.record(Driver::Cpi).version.clone().unwrap()
-    };
-    assert_eq!(upgraded(true), "1.33.0");
-    assert_eq!(upgraded(false), "1.34.0", "its pod may only need time to start");
-}
-
-#[test]
 fn a_running_pod_that_keeps_an_old_password_is_reported() {
     let mut world = with_a_broken_pod();
     world.rotate("vc", NEW);
