@@ -442,7 +442,9 @@ fn restarts_on_delete(
     Some(Box::new(waits(plan.driver, &present.id, &vcenters.collect::<Vec<_>>(), &why)))
 }
 
-/// How long after a change a running pod can have an old password before VDO reports it.
+/// How long after a change a running pod can have an old password before VDO reports it, for each pod of the
+/// workload: they restart one after another. A pod that cannot run keeps all others waiting, so VDO then reports it after
+/// the time for one pod.
 const RESTARTED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// The time from which VDO reports that a driver keeps an old password, and the finding.
@@ -464,7 +466,8 @@ pub(super) fn outdated(facts: &Facts, plan: &DriverPlan) -> Option<(Timestamp, F
     });
     let why = format!("{pods} of {id} did not restart and kept the old password{cause}");
     let vcenters: Vec<String> = facts.referenced_vcenters().map(|(name, _)| name.clone()).collect();
-    Some((since + RESTARTED_WITHIN, waits(plan.driver, &present.id, &vcenters, &why)))
+    let restarts = if workload.trouble.is_some() { 1 } else { workload.wanted.max(1) };
+    Some((since + RESTARTED_WITHIN * restarts, waits(plan.driver, &present.id, &vcenters, &why)))
 }
 
 /// The number of running pods that started before the last change of a login.

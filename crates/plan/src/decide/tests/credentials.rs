@@ -440,6 +440,15 @@ fn a_running_pod_that_keeps_an_old_password_is_reported() {
     controller(&mut world, Driver::Cpi).logins = [(None, 2)].into();
     let seen = reported(&world).unwrap();
     assert!(seen.contains("2 running pods"), "{seen}");
+    let cloud = controller(&mut world, Driver::Cpi);
+    cloud.trouble = None;
+    assert_eq!(cloud.wanted, 3);
+    assert_eq!(reported(&world), None, "three pods restart one after another");
+    let end = world.facts.now + SignedDuration::from_secs(60);
+    assert!(world.plan().wake.unwrap() <= end);
+    world.pass(SignedDuration::from_secs(60));
+    let seen = reported(&world).unwrap();
+    assert!(!seen.contains("Evicted"), "{seen}");
     controller(&mut world, Driver::Cpi).logins = [(changed, 2)].into();
     assert_eq!(reported(&world), None);
 }
