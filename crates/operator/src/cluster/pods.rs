@@ -88,6 +88,39 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
+/// The reason from Kubernetes why a pod does not run, if there is one.
+pub(crate) fn trouble_of(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    if status.phase.as_deref() == Some("Failed") {
+        let reason = status.reason.as_deref().unwrap_or("Failed");
+        let message = status.message.as_deref().unwrap_or("no reason given");
+        return Some(match &status.nominated_node_name {
+            Some(node) => format!("{reason} on {node} ({message})"),
+            None => format!("{reason} ({message})"),
+        });
+    }
+    let first = status.init_container_statuses.iter().flatten();
+    let containers = first.chain(status.container_statuses.iter().flatten());
+    let waiting = containers.into_iter().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting
+            .reason
+            .as_deref()
+            .filter(|r| !matches!(*r, "ContainerCreating" | "PodInitializing"))?;
+        let message = waiting.message.as_deref().unwrap_or_default();
+        Some(format!("{reason} ({}: {message})", container.name))
+    });
+    let unscheduled = || {
+        let conditions = status.conditions.iter().flatten();
+        let mut unscheduled =
+            conditions.filter(|c| c.type_ == "PodScheduled" && c.status == "False");
+        unscheduled.next().map(|c| {
+            format!("cannot be scheduled ({})", c.message.as_deref().unwrap_or("no reason given"))
+        })
+    };
+    waiting.or_else(unscheduled)
+}
+
 /// Drops everything from a pod except its owner and the reason why it does not run.
 pub(crate) fn slim(pod: &mut Pod) {
     let metadata = &mut pod.metadata;

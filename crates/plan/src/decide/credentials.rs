@@ -387,10 +387,11 @@ fn restart(
     let next = Next::Restart {
         workload: id.clone(),
         changed: changed.to_owned(),
-        passed: PassedPods {
-            unreachable: workload.unreachable + workload.orphaned,
+        passed: if record.healthy {
+            rollout::passed_by_restart(facts, id, workload)
+        } else {
             // An upgrade must stop at the pods that the new release breaks.
-            unready: if record.healthy && !began(workload) { workload.unready } else { 0 },
+            PassedPods { unreachable: workload.unreachable + workload.orphaned, unready: 0 }
         },
         otherwise: otherwise(plan),
     };
