@@ -7,11 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{Pod, PodTemplateSpec},
+        core::v1::PodTemplateSpec,
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Client, ResourceExt};
 use plan::{
     ObjectId,
     facts::{DriverWorkload, RestartStrategy, WorkloadOrigin},
@@ -22,7 +22,7 @@ use crate::{
     applied,
     cluster::{
         Stores, implementation, is_ours_by_label, part,
-        pods::{CachedPod, Pods, trouble_of},
+        pods::{self, Pods, trouble_of},
         provenance::Provenance,
         version,
     },
@@ -44,12 +44,8 @@ pub(super) async fn find_with_adopted_pods(client: &Client, stores: &Stores) -> 
     for (id, workload) in found.workloads.iter().filter(|(id, own)| restarts_unwatched(id, own)) {
         let labels = workload.selector.iter().map(|(key, value)| format!("{key}={value}"));
         let selector = labels.collect::<Vec<_>>().join(",");
-        let pods = Api::<Pod>::namespaced(client.clone(), &id.namespace);
-        match pods.list(&ListParams::default().labels(&selector)).await {
-            Ok(pods) => adopted.extend(pods.iter().map(|pod| {
-                let name = format!("{}/{}", id.namespace, pod.name_any());
-                (name, CachedPod::new(pod))
-            })),
+        match pods::list(client, &id.namespace, &selector).await {
+            Ok(pods) => adopted.extend(pods),
             // The rules then use the numbers in the status of the workload.
             Err(error) => tracing::debug!(%id, %error, "cannot list the pods"),
         }
@@ -406,10 +402,11 @@ pub(super) fn attached(stores: &Stores) -> Vec<(String, String)> {
 mod tests {
     use std::sync::Arc;
 
+    use k8s_openapi::api::core::v1::Pod;
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::pods::REVISION;
+    use crate::cluster::pods::{CachedPod, REVISION};
 
     /// A pod of the DaemonSet `vsphere-csi-node`, created at that minute.
     fn pod(node: &str, revision: &str, minute: u8, ready: bool) -> CachedPod {

@@ -9,10 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    Client, ResourceExt,
+    api::{DynamicObject, Patch, PatchParams},
 };
 use plan::{ObjectId, PassedPods, facts::Facts, names};
 use serde_json::{Value, json};
@@ -22,7 +21,7 @@ use super::{
     super::{ApplySnafu, Error, NotRestartedSnafu, api_of},
     restarts,
 };
-use crate::cluster::pods::{is_ready, trouble_of};
+use crate::cluster::pods::{self, CachedPod, trouble_of};
 
 /// Restarts the pods, raises the limit if a node goes down meanwhile, and restores it once all pods that can run have
 /// restarted. Returns false if there is nothing to do, or not yet.
@@ -168,19 +167,14 @@ impl PodsOfSet {
         let nodes = facts.cluster.nodes();
         let ready: BTreeMap<&str, bool> =
             nodes.map(|node| (node.name.as_str(), node.ready)).collect();
-        let pods = Api::<Pod>::namespaced(client.clone(), &id.namespace);
-        let pods = pods.list(&ListParams::default().labels(&selector)).await?;
-        let own = |pod: &&Pod| {
-            pod.owner_references()
-                .iter()
-                .any(|owner| Some(&owner.uid) == live.metadata.uid.as_ref())
-        };
-        Ok(Self::count(pods.iter().filter(own), &ready, &live.data, changed))
+        let pods = pods::list(client, &id.namespace, &selector).await?;
+        let own = |pod: &&CachedPod| pod.belongs_to(Some(&id.namespace), &id.kind, &id.name);
+        Ok(Self::count(pods.values().filter(own), &ready, &live.data, changed))
     }
 
     /// The new pods have the annotation from the pod template. `ready` tells whether each known node is ready.
     fn count<'p>(
-        pods: impl Iterator<Item = &'p Pod>,
+        pods: impl Iterator<Item = &'p CachedPod>,
         ready: &BTreeMap<&str, bool>,
         set: &Value,
         changed: &str,
@@ -192,27 +186,25 @@ impl PodsOfSet {
         let mut available = BTreeMap::<Option<&str>, bool>::new();
         let mut failing = BTreeSet::new();
         for pod in pods {
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            let annotation = pod.annotations().get(names::CREDENTIALS_CHANGED).map(String::as_str);
+            let (node, login) = (pod.node.as_deref(), pod.login.as_deref());
             let unreachable = node.is_some_and(|node| match ready.get(node) {
                 Some(ready) => !ready,
                 // Without the permission to read nodes, VDO knows none.
                 None if ready.is_empty() => false,
                 // The Node was deleted, or it joined a moment ago. Kubernetes counts a ready pod as available.
-                None => pod.metadata.deletion_timestamp.is_some() || !is_ready(pod),
+                None => pod.terminating || pod.unready.is_some(),
             });
             if unreachable {
                 counted.unreachable += 1;
                 down += i64::from(node.is_some_and(|node| ready.contains_key(node)));
                 continue;
             }
-            let stays = pod.metadata.deletion_timestamp.is_none();
-            *available.entry(node).or_default() |= stays && is_ready(pod);
-            if stays && !is_ready(pod) && trouble_of(pod).is_some() {
+            *available.entry(node).or_default() |= !pod.terminating && pod.unready.is_none();
+            if !pod.terminating && pod.unready.as_deref().and_then(trouble_of).is_some() {
                 failing.insert(node);
             }
-            counted.old += usize::from(annotation != Some(changed));
-            counted.outdated += usize::from(annotation != before);
+            counted.old += usize::from(login != Some(changed));
+            counted.outdated += usize::from(login != before);
         }
         // Kubernetes does not count the rest of a pod on a node where the DaemonSet wants none any more.
         let status = |field: &str| set["status"][field].as_i64().unwrap_or(0);
@@ -228,6 +220,8 @@ impl PodsOfSet {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const NOW: &str = "2026-11-18T10:00:05Z";
@@ -346,7 +340,8 @@ mod tests {
     #[test]
     fn pods_without_the_time_of_the_change_are_old() {
         let mut pods = [pod("a", NOW), pod("b", "before"), pod("c", "before"), pod("d", NOW)];
-        pods[0].status = serde_json::from_value(json!({"phase": "Failed"})).unwrap();
+        let failed = json!({"status": {"phase": "Failed"}});
+        pods[0].unready = Some(Arc::new(serde_json::from_value(failed).unwrap()));
         let ready = BTreeMap::from([("a", true), ("b", true), ("c", false), ("d", false)]);
         let counted = PodsOfSet::count(pods.iter(), &ready, &with_available(2), NOW);
         assert_eq!((counted.old, counted.unreachable), (1, 2));
@@ -355,8 +350,7 @@ mod tests {
         let most = PodsOfSet::count(pods.iter(), &ready, &with_available(3), NOW);
         assert_eq!((most.unready, most.failing), (1, 1), "the DaemonSet wants no pod on a or b");
         let mut runs = pod("b", NOW);
-        let status = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-        runs.status = serde_json::from_value(status).unwrap();
+        runs.unready = None;
         let counted =
             PodsOfSet::count([&pods[1], &runs].into_iter(), &ready, &with_available(2), NOW);
         assert_eq!((counted.old, counted.unready), (1, 0), "the other pod of b replaces it");
@@ -366,13 +360,11 @@ mod tests {
     #[test]
     fn a_ready_pod_of_a_deleted_node_does_not_raise_the_limit() {
         let mut runs = pod("deleted", "before");
-        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-        runs.status = serde_json::from_value(ready).unwrap();
+        runs.unready = None;
         let mut ends = runs.clone();
-        ends.metadata.deletion_timestamp =
-            serde_json::from_value(json!("2026-11-18T10:00:00Z")).unwrap();
+        ends.terminating = true;
         let nodes = BTreeMap::from([("a", true)]);
-        let count = |pod: &Pod, nodes| {
+        let count = |pod: &CachedPod, nodes| {
             let counted = PodsOfSet::count([pod].into_iter(), nodes, &with_available(1), NOW);
             (counted.old, counted.unreachable)
         };
@@ -382,11 +374,12 @@ mod tests {
         assert_eq!(count(&ends, &BTreeMap::new()), (1, 0), "VDO has no permission to read nodes");
     }
 
-    fn pod(node: &str, changed: &str) -> Pod {
-        serde_json::from_value(json!({
+    /// An unready pod.
+    fn pod(node: &str, changed: &str) -> CachedPod {
+        let pod = json!({
             "metadata": {"annotations": {names::CREDENTIALS_CHANGED: changed}},
             "spec": {"nodeName": node, "containers": []},
-        }))
-        .unwrap()
+        });
+        CachedPod::new(&serde_json::from_value(pod).unwrap())
     }
 }
