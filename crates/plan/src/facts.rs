@@ -426,6 +426,8 @@ pub struct DriverWorkload {
     /// Of a DaemonSet: the number of nodes that are up and whose pods are all unready or terminating, and of pods that
     /// Kubernetes cannot schedule.
     pub unready: i32,
+    /// The part of these for which Kubernetes reports an error. A pod that restarts is unready, and has none.
+    pub failing: i32,
     /// The number of ready pods on nodes that are up, by the time of the logins that they use; see
     /// [`crate::names::CREDENTIALS_CHANGED`]. Pods that are terminating do not count.
     pub logins: BTreeMap<Option<String>, i32>,

@@ -145,6 +145,17 @@ pub struct PassedPods {
 }
 
 impl PassedPods {
+    /// The pods to pass after nodes went down or came back during the rollout. The node of an unready pod can be one of
+    /// those that are down now. So VDO counts an unready pod once more only if Kubernetes reports an error of it: with
+    /// a limit that is too high, two running pods would restart at a time.
+    #[must_use]
+    pub fn during_rollout(self, unreachable: i32, failing: i32) -> Self {
+        let unready = self.unready.min(failing.max(self.total() - unreachable));
+        let now = Self { unreachable, unready };
+        // Another note of the same total would lose the number of unready pods.
+        if now.total() == self.total() { self } else { now }
+    }
+
     pub fn total(self) -> i32 {
         self.unreachable.saturating_add(self.unready)
     }

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kube::ResourceExt;
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use plan::names;
 
-use super::Stores;
+use super::{Stores, pages::TENANT_PAGE};
 
 /// The label that distinguishes the old pods of a DaemonSet from its new ones.
 pub(crate) const REVISION: &str = "controller-revision-hash";
@@ -83,9 +83,64 @@ pub(crate) fn unready(stores: &Stores) -> Vec<Arc<Pod>> {
 /// All pods, by `namespace/name`.
 pub(crate) type Pods = BTreeMap<String, CachedPod>;
 
+/// The pods with these labels, by `namespace/name`, for a workload whose pods no watch has.
+pub(crate) async fn list(
+    client: &Client,
+    namespace: &str,
+    selector: &str,
+) -> Result<Pods, kube::Error> {
+    let api = Api::<Pod>::namespaced(client.clone(), namespace);
+    let mut parameters = ListParams::default().labels(selector).limit(TENANT_PAGE);
+    let mut all = Pods::new();
+    loop {
+        let page = api.list(&parameters).await?;
+        let pods = page.items.iter();
+        all.extend(
+            pods.map(|pod| (format!("{namespace}/{}", pod.name_any()), CachedPod::new(pod))),
+        );
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters.continue_token = Some(token),
+            None => return Ok(all),
+        }
+    }
+}
+
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// The reason from Kubernetes why a pod does not run, if there is one.
+pub(crate) fn trouble_of(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    if status.phase.as_deref() == Some("Failed") {
+        let reason = status.reason.as_deref().unwrap_or("Failed");
+        let message = status.message.as_deref().unwrap_or("no reason given");
+        return Some(match &status.nominated_node_name {
+            Some(node) => format!("{reason} on {node} ({message})"),
+            None => format!("{reason} ({message})"),
+        });
+    }
+    let first = status.init_container_statuses.iter().flatten();
+    let containers = first.chain(status.container_statuses.iter().flatten());
+    let waiting = containers.into_iter().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting
+            .reason
+            .as_deref()
+            .filter(|r| !matches!(*r, "ContainerCreating" | "PodInitializing"))?;
+        let message = waiting.message.as_deref().unwrap_or_default();
+        Some(format!("{reason} ({}: {message})", container.name))
+    });
+    let unscheduled = || {
+        let conditions = status.conditions.iter().flatten();
+        let mut unscheduled =
+            conditions.filter(|c| c.type_ == "PodScheduled" && c.status == "False");
+        unscheduled.next().map(|c| {
+            format!("cannot be scheduled ({})", c.message.as_deref().unwrap_or("no reason given"))
+        })
+    };
+    waiting.or_else(unscheduled)
 }
 
 /// Drops everything from a pod except its owner and the reason why it does not run.
@@ -106,5 +161,32 @@ pub(crate) fn slim(pod: &mut Pod) {
             message: status.message.take(),
             ..PodStatus::default()
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake_api;
+
+    #[tokio::test]
+    async fn pods_without_a_watch_are_listed_in_pages() {
+        let (client, _tasks) = fake_api::serving(|request| {
+            assert!(request.contains(&format!("limit={TENANT_PAGE}")), "{request}");
+            let (name, next) = if request.contains("continue=rest") {
+                ("b", json!({}))
+            } else {
+                ("a", json!({"continue": "rest"}))
+            };
+            let pods = json!([{"metadata": {"name": name}}]);
+            let page =
+                json!({"kind": "PodList", "apiVersion": "v1", "metadata": next, "items": pods});
+            std::future::ready((200, page))
+        })
+        .await;
+        let pods = list(&client, "kube-system", "app=cpi").await.unwrap();
+        assert_eq!(pods.keys().collect::<Vec<_>>(), ["kube-system/a", "kube-system/b"]);
     }
 }

@@ -7,11 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{Pod, PodTemplateSpec},
+        core::v1::PodTemplateSpec,
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Client, ResourceExt};
 use plan::{
     ObjectId,
     facts::{DriverWorkload, RestartStrategy, WorkloadOrigin},
@@ -22,7 +22,7 @@ use crate::{
     applied,
     cluster::{
         Stores, implementation, is_ours_by_label, part,
-        pods::{CachedPod, Pods},
+        pods::{self, Pods, trouble_of},
         provenance::Provenance,
         version,
     },
@@ -44,12 +44,8 @@ pub(super) async fn find_with_adopted_pods(client: &Client, stores: &Stores) -> 
     for (id, workload) in found.workloads.iter().filter(|(id, own)| restarts_unwatched(id, own)) {
         let labels = workload.selector.iter().map(|(key, value)| format!("{key}={value}"));
         let selector = labels.collect::<Vec<_>>().join(",");
-        let pods = Api::<Pod>::namespaced(client.clone(), &id.namespace);
-        match pods.list(&ListParams::default().labels(&selector)).await {
-            Ok(pods) => adopted.extend(pods.iter().map(|pod| {
-                let name = format!("{}/{}", id.namespace, pod.name_any());
-                (name, CachedPod::new(pod))
-            })),
+        match pods::list(client, &id.namespace, &selector).await {
+            Ok(pods) => adopted.extend(pods),
             // The rules then use the numbers in the status of the workload.
             Err(error) => tracing::debug!(%id, %error, "cannot list the pods"),
         }
@@ -93,9 +89,10 @@ pub(super) fn find(stores: &Stores, more: &Pods) -> FoundWorkloads {
         let sets = sets.iter().filter_map(|set| {
             let workload = from_daemon_set(pods, &down, set)?;
             let orphaned = workload.orphaned + without_node(pods, &known, set);
-            let PodsOnLiveNodes { unready, logins } =
-                PodsOnLiveNodes::count(pods, &down, &known, set);
-            let workload = DriverWorkload { orphaned, unready, logins, ..workload };
+            let counted = PodsOnLiveNodes::count(pods, &down, &known, set);
+            let PodsOnLiveNodes { unready, failing, logins } =
+                counted.capped(set, workload.unreachable);
+            let workload = DriverWorkload { orphaned, unready, failing, logins, ..workload };
             Some((id("DaemonSet", &**set), workload))
         });
         let deployments = deployments
@@ -219,6 +216,8 @@ impl Unreachable {
 struct PodsOnLiveNodes {
     /// See [`DriverWorkload::unready`].
     unready: i32,
+    /// See [`DriverWorkload::failing`].
+    failing: i32,
     /// See [`DriverWorkload::logins`].
     logins: BTreeMap<Option<String>, i32>,
 }
@@ -230,10 +229,13 @@ impl PodsOnLiveNodes {
         let mut counted = Self::default();
         // A node can have two pods: the one being deleted and its replacement.
         let mut available = BTreeMap::<&str, bool>::new();
+        let mut failing = BTreeSet::<&str>::new();
         for pod in own {
             let runs = pod.unready.is_none() && !pod.terminating;
+            let fails = !pod.terminating && pod.unready.as_deref().and_then(trouble_of).is_some();
             let Some(node) = pod.node.as_deref() else {
                 counted.unready += i32::from(!pod.terminating);
+                counted.failing += i32::from(fails);
                 continue;
             };
             // Without the permission to read nodes, VDO knows none.
@@ -241,13 +243,29 @@ impl PodsOnLiveNodes {
                 continue;
             }
             *available.entry(node).or_default() |= runs;
+            if fails {
+                failing.insert(node);
+            }
             if runs {
                 *counted.logins.entry(pod.login.as_deref().map(str::to_owned)).or_default() += 1;
             }
         }
-        let unready = available.values().filter(|available| !**available).count();
-        counted.unready += i32::try_from(unready).unwrap_or(i32::MAX);
+        let unready = available.iter().filter(|(_, available)| !**available);
+        let failing = unready.clone().filter(|(node, _)| failing.contains(*node));
+        counted.failing += i32::try_from(failing.count()).unwrap_or(i32::MAX);
+        counted.unready += i32::try_from(unready.count()).unwrap_or(i32::MAX);
         counted
+    }
+
+    /// The same, at most as many as Kubernetes counts towards the limit of pods that restart at a time. It does not count
+    /// the rest of a pod on a node where the DaemonSet wants none any more.
+    fn capped(self, set: &DaemonSet, unreachable: i32) -> Self {
+        let status = set.status.as_ref();
+        let (wanted, available) = status.map_or((0, 0), |status| {
+            (status.desired_number_scheduled, status.number_available.unwrap_or(0))
+        });
+        let unready = self.unready.min(wanted - available - unreachable).max(0);
+        Self { unready, failing: self.failing.min(unready), ..self }
     }
 }
 
@@ -334,6 +352,7 @@ fn described(
         orphaned: 0,
         suspect: 0,
         unready: 0,
+        failing: 0,
         logins: BTreeMap::new(),
         available: 0,
         ready: 0,
@@ -361,38 +380,6 @@ fn trouble(pods: &Pods, kind: &str, workload: &impl ResourceExt) -> Option<Strin
     troubles.min()
 }
 
-fn trouble_of(pod: &Pod) -> Option<String> {
-    let status = pod.status.as_ref()?;
-    if status.phase.as_deref() == Some("Failed") {
-        let reason = status.reason.as_deref().unwrap_or("Failed");
-        let message = status.message.as_deref().unwrap_or("no reason given");
-        return Some(match &status.nominated_node_name {
-            Some(node) => format!("{reason} on {node} ({message})"),
-            None => format!("{reason} ({message})"),
-        });
-    }
-    let first = status.init_container_statuses.iter().flatten();
-    let containers = first.chain(status.container_statuses.iter().flatten());
-    let waiting = containers.into_iter().find_map(|container| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting
-            .reason
-            .as_deref()
-            .filter(|r| !matches!(*r, "ContainerCreating" | "PodInitializing"))?;
-        let message = waiting.message.as_deref().unwrap_or_default();
-        Some(format!("{reason} ({}: {message})", container.name))
-    });
-    let unscheduled = || {
-        let conditions = status.conditions.iter().flatten();
-        let mut unscheduled =
-            conditions.filter(|c| c.type_ == "PodScheduled" && c.status == "False");
-        unscheduled.next().map(|c| {
-            format!("cannot be scheduled ({})", c.message.as_deref().unwrap_or("no reason given"))
-        })
-    };
-    waiting.or_else(unscheduled)
-}
-
 /// Volumes that the CSI driver has attached. If VDO cannot list them, the result contains the reason as an
 /// entry: an empty list would allow the driver's removal.
 pub(super) fn attached(stores: &Stores) -> Vec<(String, String)> {
@@ -413,10 +400,13 @@ pub(super) fn attached(stores: &Stores) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::Pod;
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::pods::REVISION;
+    use crate::cluster::pods::{CachedPod, REVISION};
 
     /// A pod of the DaemonSet `vsphere-csi-node`, created at that minute.
     fn pod(node: &str, revision: &str, minute: u8, ready: bool) -> CachedPod {
@@ -535,12 +525,15 @@ mod tests {
         };
         let mut pending = with("", 4, false, Some("now"));
         pending.node = None;
+        let mut crashing = with("crashes", 3, false, Some("now"));
+        let status = json!({"status": {"phase": "Failed"}});
+        crashing.unready = Some(Arc::new(serde_json::from_value(status).unwrap()));
         let pods = [
             with("a", 1, true, Some("before")),
             with("b", 2, true, Some("now")),
             ends(with("b", 1, true, Some("before"))),
             ends(with("stuck", 1, false, None)),
-            with("crashes", 3, false, Some("now")),
+            crashing,
             ends(with("crashes", 1, false, Some("before"))),
             with("down", 1, false, Some("before")),
             with("deleted", 1, false, Some("before")),
@@ -550,8 +543,14 @@ mod tests {
         let known = ["a", "b", "stuck", "crashes", "down"].map(str::to_owned).into();
         let counted = PodsOnLiveNodes::count(&all(&pods), &down, &known, &node_driver(1, 2));
         assert_eq!(counted.unready, 3, "stuck, crashes, and the pod without a node");
+        assert_eq!(counted.failing, 1, "of the others, Kubernetes reports no error");
         let logins = [(Some("before".to_owned()), 1), (Some("now".to_owned()), 1)];
         assert_eq!(counted.logins, BTreeMap::from(logins));
+
+        let one = counted.capped(&node_driver(1, 1), 1);
+        assert_eq!((one.unready, one.failing), (1, 1), "Kubernetes waits for one more pod");
+        let none = one.capped(&node_driver(1, 3), 0);
+        assert_eq!((none.unready, none.failing), (0, 0), "stuck is not wanted any more");
     }
 
     #[test]

@@ -387,10 +387,11 @@ fn restart(
     let next = Next::Restart {
         workload: id.clone(),
         changed: changed.to_owned(),
-        passed: PassedPods {
-            unreachable: workload.unreachable + workload.orphaned,
+        passed: if record.healthy {
+            rollout::passed_by_restart(facts, id, workload)
+        } else {
             // An upgrade must stop at the pods that the new release breaks.
-            unready: if record.healthy && !began(workload) { workload.unready } else { 0 },
+            PassedPods { unreachable: workload.unreachable + workload.orphaned, unready: 0 }
         },
         otherwise: otherwise(plan),
     };
@@ -442,58 +443,32 @@ fn restarts_on_delete(
     Some(Box::new(waits(plan.driver, &present.id, &vcenters.collect::<Vec<_>>(), &why)))
 }
 
-/// How long after a change a running pod can have an old password before VDO reports it.
+/// How long after a change a running pod can have an old password before VDO reports it, for each pod of the
+/// workload: they restart one after another. A pod that cannot run keeps all others waiting, so VDO then reports it after
+/// the time for one pod.
 const RESTARTED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
-
-/// A controller of which running pods keep an old password.
-struct Outdated<'a> {
-    id: &'a ObjectId,
-    workload: &'a DriverWorkload,
-    secret: &'a ObjectId,
-    /// The number of these pods.
-    pods: i32,
-    /// The time from which VDO reports it.
-    reported_from: Timestamp,
-}
-
-impl<'a> Outdated<'a> {
-    fn find(facts: &'a Facts, driver: Driver) -> Option<Self> {
-        let record = facts.record(driver);
-        let ours = !record.is_of_another(&facts.cluster.uid);
-        if !ours || !reads_once(driver, record.implementation) {
-            return None;
-        }
-        let present = facts.driver_secrets.get(&driver)?;
-        let changed = present.changed.as_deref()?;
-        let since: Timestamp = changed.parse().ok()?;
-        let mut all = controllers(facts, record, driver).map(|(id, workload)| Self {
-            id,
-            workload,
-            secret: &present.id,
-            pods: with_other_login(workload, changed),
-            reported_from: since + RESTARTED_WITHIN,
-        });
-        all.find(|found| found.pods > 0 && found.workload.restart != RestartStrategy::OnDelete)
-    }
-}
-
-/// Whether running pods keep an old password because another pod does not run.
-pub(super) fn is_stuck(facts: &Facts, driver: Driver) -> bool {
-    Outdated::find(facts, driver)
-        .is_some_and(|found| found.reported_from <= facts.now && found.workload.trouble.is_some())
-}
 
 /// The time from which VDO reports that a driver keeps an old password, and the finding.
 pub(super) fn outdated(facts: &Facts, plan: &DriverPlan) -> Option<(Timestamp, Finding)> {
-    let found = Outdated::find(facts, plan.driver).filter(|_| plan.mode == Mode::Managed)?;
-    let Outdated { id, workload, secret, pods: old, reported_from } = found;
+    let record = facts.record(plan.driver);
+    let ours = plan.mode == Mode::Managed && !record.is_of_another(&facts.cluster.uid);
+    if !ours || !reads_once(plan.driver, record.implementation) {
+        return None;
+    }
+    let present = facts.driver_secrets.get(&plan.driver)?;
+    let changed = present.changed.as_deref()?;
+    let since: Timestamp = changed.parse().ok()?;
+    let (id, workload, old) = controllers(facts, record, plan.driver)
+        .map(|(id, workload)| (id, workload, with_other_login(workload, changed)))
+        .find(|(_, workload, old)| *old > 0 && workload.restart != RestartStrategy::OnDelete)?;
     let pods = if old == 1 { "1 running pod" } else { &format!("{old} running pods") };
     let cause = workload.trouble.as_ref().map_or_else(String::new, |trouble| {
         format!(" because Kubernetes waits for a pod that does not run: {trouble}")
     });
     let why = format!("{pods} of {id} did not restart and kept the old password{cause}");
     let vcenters: Vec<String> = facts.referenced_vcenters().map(|(name, _)| name.clone()).collect();
-    Some((reported_from, waits(plan.driver, secret, &vcenters, &why)))
+    let restarts = if workload.trouble.is_some() { 1 } else { workload.wanted.max(1) };
+    Some((since + RESTARTED_WITHIN * restarts, waits(plan.driver, &present.id, &vcenters, &why)))
 }
 
 /// The number of running pods that started before the last change of a login.

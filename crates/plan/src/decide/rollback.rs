@@ -12,9 +12,6 @@
 //! A timeout alone does not cause a rollback. VDO rolls back a release when one of its pods does not run or
 //! the API server rejects an object, and nothing improved before the timeout. A release is not at fault when
 //! the operator or a vCenter was unreachable, or when a large cluster has slow registries.
-//!
-//! While pods of the previous release keep an old password because a new pod does not run, VDO does not wait for the
-//! timeout: vCenter locks the account after a few attempts.
 
 use api::finding::{Finding, codes};
 use catalog::Driver;
@@ -24,7 +21,6 @@ use serde_json::json;
 use super::{
     Notes,
     configuration::digest,
-    credentials,
     desired::DesiredDriver,
     proxy, release,
     rollout::{applied, is_fit, ours},
@@ -60,7 +56,7 @@ pub(super) fn unfinished(
     let (Some(previous), Some(over)) = (record.before(), over(facts, desired, record)) else {
         return Some(running);
     };
-    if facts.now < over && !credentials::is_stuck(facts, desired.driver) {
+    if facts.now < over {
         notes.wake_at(over);
         return Some(running);
     }

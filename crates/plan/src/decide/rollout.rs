@@ -61,7 +61,7 @@ pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Obj
         let passed = match record.healthy {
             true if !is_observed(facts, &id, workload) => noted(facts, &id),
             true if workload.rolled_out => PassedPods::default(),
-            true => PassedPods { unreachable: dead, ..noted(facts, &id) },
+            true => noted(facts, &id).during_rollout(dead, workload.failing),
             false => PassedPods { unreachable: dead.saturating_add(record.ailing), unready: 0 },
         };
         if passed == PassedPods::default() {
@@ -93,7 +93,21 @@ fn is_observed(facts: &Facts, id: &ObjectId, workload: &DriverWorkload) -> bool 
 pub(super) fn has_lost_nodes(facts: &Facts, id: &ObjectId, workload: &DriverWorkload) -> bool {
     is_observed(facts, id, workload)
         && !workload.rolled_out
-        && workload.unreachable + workload.orphaned > noted(facts, id).unreachable
+        && passed_by_restart(facts, id, workload).total() > noted(facts, id).total()
+}
+
+/// The pods that a restart of a healthy release passes. While the pods already restart, one that restarts is unready too.
+pub(super) fn passed_by_restart(
+    facts: &Facts,
+    id: &ObjectId,
+    workload: &DriverWorkload,
+) -> PassedPods {
+    let unreachable = workload.unreachable + workload.orphaned;
+    if workload.rolled_out && is_observed(facts, id, workload) {
+        PassedPods { unreachable, unready: workload.unready }
+    } else {
+        noted(facts, id).during_rollout(unreachable, workload.failing)
+    }
 }
 
 /// The pods that the last change of a DaemonSet passes.

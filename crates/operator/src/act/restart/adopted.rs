@@ -7,14 +7,13 @@
 //! limit of one, a single dead node or broken pod would leave the old password in all other pods. So VDO raises the
 //! limit by the number of these pods, notes the former one in an annotation, and restores it after the restart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    Client, ResourceExt,
+    api::{DynamicObject, Patch, PatchParams},
 };
-use plan::{ObjectId, facts::Facts, names};
+use plan::{ObjectId, PassedPods, facts::Facts, names};
 use serde_json::{Value, json};
 use snafu::ResultExt;
 
@@ -22,7 +21,7 @@ use super::{
     super::{ApplySnafu, Error, NotRestartedSnafu, api_of},
     restarts,
 };
-use crate::cluster::pods::is_ready;
+use crate::cluster::pods::{self, CachedPod, trouble_of};
 
 /// Restarts the pods, raises the limit if a node goes down meanwhile, and restores it once all pods that can run have
 /// restarted. Returns false if there is nothing to do, or not yet.
@@ -66,20 +65,20 @@ fn next_patch(live: &DynamicObject, pods: &PodsOfSet, changed: &str) -> Option<V
         let annotations = json!({names::CREDENTIALS_CHANGED: changed});
         patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
     }
-    // During the restart, the pods that restart are unready too.
-    let unready = match (began, &raised) {
-        (false, _) => pods.unready,
-        (true, Some(raised)) => raised.unready,
-        (true, None) => 0,
+    // During the restart, also one with an earlier password, the pods that restart are unready too.
+    let passed = if began || pods.outdated > 0 {
+        let noted = raised.as_ref().map(|raised| raised.passed).unwrap_or_default();
+        noted.during_rollout(pods.unreachable, pods.failing)
+    } else {
+        PassedPods { unreachable: pods.unreachable, unready: pods.unready }
     };
-    let passed = pods.unreachable + unready;
     let former = raised.as_ref().map(|raised| raised.former.clone()).or_else(|| current.clone());
-    if let Some(former) = former.filter(|_| passed > 0) {
+    if let Some(former) = former.filter(|_| passed.total() > 0) {
         let wanted = live.data["status"]["desiredNumberScheduled"].as_i64().unwrap_or(0);
-        let higher = raise(&former, wanted, passed);
+        let higher = raise(&former, wanted, passed.total().into());
         if Some(&higher) != current.as_ref() {
             patch["spec"]["updateStrategy"] = json!({"rollingUpdate": higher});
-            let noted = RaisedLimit { former, raised: higher, unready }.write();
+            let noted = RaisedLimit { former, raised: higher, passed }.write();
             patch["metadata"]["annotations"][names::FORMER_LIMIT] = json!(noted);
         }
     }
@@ -90,20 +89,23 @@ fn next_patch(live: &DynamicObject, pods: &PodsOfSet, changed: &str) -> Option<V
 struct RaisedLimit {
     former: Value,
     raised: Value,
-    /// The number of pods on nodes that are up that did not run before the restart.
-    unready: i64,
+    /// The pods by whose number VDO raised it.
+    passed: PassedPods,
 }
 
 impl RaisedLimit {
     fn read(text: &str) -> Option<Self> {
         let mut noted = serde_json::from_str::<Value>(text).ok()?;
-        let unready = noted["unready"].as_i64().unwrap_or(0);
+        let number = |key: &str| noted[key].as_i64().and_then(|n| n.try_into().ok()).unwrap_or(0);
+        let passed = PassedPods { unreachable: number("unreachable"), unready: number("unready") };
         let mut take = |key: &str| Some(noted.get_mut(key)?.take());
-        Some(Self { former: take("former")?, raised: take("raised")?, unready })
+        Some(Self { former: take("former")?, raised: take("raised")?, passed })
     }
 
     fn write(&self) -> String {
-        json!({"former": self.former, "raised": self.raised, "unready": self.unready}).to_string()
+        let Self { former, raised, passed: PassedPods { unreachable, unready } } = self;
+        json!({"former": former, "raised": raised, "unreachable": unreachable, "unready": unready})
+            .to_string()
     }
 }
 
@@ -134,10 +136,14 @@ fn raise(limit: &Value, wanted: i64, passed: i64) -> Value {
 struct PodsOfSet {
     /// Pods on nodes that are up, from before the change.
     old: usize,
+    /// The part of these that an earlier restart with a new password has not reached yet.
+    outdated: usize,
     /// Pods on nodes that are down, and those whose Node was deleted.
-    unreachable: i64,
+    unreachable: i32,
     /// Nodes that are up and whose pods are all unready or terminating.
-    unready: i64,
+    unready: i32,
+    /// The part of these for which Kubernetes reports an error.
+    failing: i32,
 }
 
 impl PodsOfSet {
@@ -161,53 +167,61 @@ impl PodsOfSet {
         let nodes = facts.cluster.nodes();
         let ready: BTreeMap<&str, bool> =
             nodes.map(|node| (node.name.as_str(), node.ready)).collect();
-        let pods = Api::<Pod>::namespaced(client.clone(), &id.namespace);
-        let pods = pods.list(&ListParams::default().labels(&selector)).await?;
-        let own = |pod: &&Pod| {
-            pod.owner_references()
-                .iter()
-                .any(|owner| Some(&owner.uid) == live.metadata.uid.as_ref())
-        };
-        Ok(Self::count(pods.iter().filter(own), &ready, changed))
+        let pods = pods::list(client, &id.namespace, &selector).await?;
+        let own = |pod: &&CachedPod| pod.belongs_to(Some(&id.namespace), &id.kind, &id.name);
+        Ok(Self::count(pods.values().filter(own), &ready, &live.data, changed))
     }
 
     /// The new pods have the annotation from the pod template. `ready` tells whether each known node is ready.
     fn count<'p>(
-        pods: impl Iterator<Item = &'p Pod>,
+        pods: impl Iterator<Item = &'p CachedPod>,
         ready: &BTreeMap<&str, bool>,
+        set: &Value,
         changed: &str,
     ) -> Self {
-        let mut counted = Self::default();
+        let template = set["spec"]["template"]["metadata"]["annotations"].as_object();
+        let before = template.and_then(|all| all.get(names::CREDENTIALS_CHANGED)?.as_str());
+        let (mut counted, mut down) = (Self::default(), 0);
         // A node can have two pods: the one being deleted and its replacement.
         let mut available = BTreeMap::<Option<&str>, bool>::new();
+        let mut failing = BTreeSet::new();
         for pod in pods {
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            let annotation = pod.annotations().get(names::CREDENTIALS_CHANGED);
+            let (node, login) = (pod.node.as_deref(), pod.login.as_deref());
             let unreachable = node.is_some_and(|node| match ready.get(node) {
                 Some(ready) => !ready,
                 // Without the permission to read nodes, VDO knows none.
                 None if ready.is_empty() => false,
                 // The Node was deleted, or it joined a moment ago. Kubernetes counts a ready pod as available.
-                None => pod.metadata.deletion_timestamp.is_some() || !is_ready(pod),
+                None => pod.terminating || pod.unready.is_some(),
             });
             if unreachable {
                 counted.unreachable += 1;
+                down += i64::from(node.is_some_and(|node| ready.contains_key(node)));
                 continue;
             }
-            let runs = pod.metadata.deletion_timestamp.is_none() && is_ready(pod);
-            *available.entry(node).or_default() |= runs;
-            if annotation.is_none_or(|known| known != changed) {
-                counted.old += 1;
+            *available.entry(node).or_default() |= !pod.terminating && pod.unready.is_none();
+            if !pod.terminating && pod.unready.as_deref().and_then(trouble_of).is_some() {
+                failing.insert(node);
             }
+            counted.old += usize::from(login != Some(changed));
+            counted.outdated += usize::from(login != before);
         }
-        let unready = available.values().filter(|available| !**available).count();
-        counted.unready = i64::try_from(unready).unwrap_or(i64::MAX);
+        // Kubernetes does not count the rest of a pod on a node where the DaemonSet wants none any more.
+        let status = |field: &str| set["status"][field].as_i64().unwrap_or(0);
+        let most = status("desiredNumberScheduled") - status("numberAvailable") - down;
+        let most = usize::try_from(most).unwrap_or(0);
+        let unready = available.iter().filter(|(_, available)| !**available);
+        let failing = unready.clone().filter(|(node, _)| failing.contains(*node)).count();
+        let capped = |count: usize| i32::try_from(count.min(most)).unwrap_or(i32::MAX);
+        (counted.unready, counted.failing) = (capped(unready.count()), capped(failing));
         counted
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const NOW: &str = "2026-11-18T10:00:05Z";
@@ -226,6 +240,13 @@ mod tests {
         .unwrap()
     }
 
+    /// A DaemonSet with the pods of an earlier change, of which `available` of six are available.
+    fn with_available(available: i32) -> Value {
+        let status = json!({"desiredNumberScheduled": 6, "numberAvailable": available});
+        let annotations = json!({names::CREDENTIALS_CHANGED: "before"});
+        json!({"status": status, "spec": {"template": {"metadata": {"annotations": annotations}}}})
+    }
+
     fn limit_in(patch: Option<&Value>) -> Option<Value> {
         patch?.pointer("/spec/updateStrategy/rollingUpdate").cloned()
     }
@@ -233,7 +254,7 @@ mod tests {
     #[test]
     fn the_limit_is_raised_by_the_pods_that_cannot_restart() {
         let raised = |rolling: &Value| {
-            let pods = PodsOfSet { old: 3, unreachable: 1, unready: 1 };
+            let pods = PodsOfSet { old: 3, unreachable: 1, unready: 1, ..PodsOfSet::default() };
             limit_in(next_patch(&set(rolling, "before", None), &pods, NOW).as_ref())
         };
         assert_eq!(raised(&json!({"maxUnavailable": 1})), Some(json!({"maxUnavailable": 3})));
@@ -250,7 +271,7 @@ mod tests {
     fn a_node_that_goes_down_during_the_restart_raises_the_limit_too() {
         let one = json!({"maxUnavailable": 1});
         let next = |set: &DynamicObject, old, unreachable| {
-            next_patch(set, &PodsOfSet { old, unreachable, unready: 0 }, NOW)
+            next_patch(set, &PodsOfSet { old, unreachable, ..PodsOfSet::default() }, NOW)
         };
         let began = set(&one, NOW, None);
         assert_eq!(next(&began, 3, 0), None, "the restart goes on");
@@ -271,21 +292,33 @@ mod tests {
     fn a_pod_that_does_not_run_is_passed_and_a_pod_that_restarts_is_not() {
         let one = json!({"maxUnavailable": 1});
         let before = set(&one, "before", None);
-        let broken = PodsOfSet { old: 3, unreachable: 0, unready: 1 };
-        let patch = next_patch(&before, &broken, NOW).unwrap();
+        let pods = |old, unreachable, unready, failing| PodsOfSet {
+            old,
+            outdated: 0,
+            unreachable,
+            unready,
+            failing,
+        };
+        let patch = next_patch(&before, &pods(3, 0, 1, 1), NOW).unwrap();
         assert_eq!(limit_in(Some(&patch)), Some(json!({"maxUnavailable": 2})));
         let noted = patch["metadata"]["annotations"][names::FORMER_LIMIT].as_str().unwrap();
         let higher = set(&json!({"maxUnavailable": 2}), NOW, Some(noted));
-        let restarting = PodsOfSet { old: 1, unreachable: 0, unready: 2 };
-        assert_eq!(next_patch(&higher, &restarting, NOW), None, "one of them restarts");
-        let lost = PodsOfSet { old: 1, unreachable: 1, unready: 1 };
-        let second = next_patch(&higher, &lost, NOW);
-        assert_eq!(limit_in(second.as_ref()), Some(json!({"maxUnavailable": 3})));
+        assert_eq!(next_patch(&higher, &pods(1, 0, 2, 1), NOW), None, "one of them restarts");
+        assert_eq!(next_patch(&higher, &pods(1, 1, 1, 0), NOW), None, "its node goes down");
+        let second = next_patch(&higher, &pods(1, 1, 1, 1), NOW);
+        assert_eq!(limit_in(second.as_ref()), Some(json!({"maxUnavailable": 3})), "another does");
         let began = set(&one, NOW, None);
-        let restarting = PodsOfSet { old: 2, unreachable: 0, unready: 1 };
-        assert_eq!(next_patch(&began, &restarting, NOW), None);
-        let done = PodsOfSet { old: 0, unreachable: 0, unready: 1 };
-        assert_eq!(limit_in(next_patch(&higher, &done, NOW).as_ref()), Some(one));
+        assert_eq!(next_patch(&began, &pods(2, 0, 1, 0), NOW), None);
+        let done = pods(0, 0, 1, 1);
+        assert_eq!(limit_in(next_patch(&higher, &done, NOW).as_ref()), Some(one.clone()));
+
+        let again = "2026-11-18T10:01:00Z";
+        let restarting = PodsOfSet { outdated: 1, ..pods(3, 0, 1, 0) };
+        let patch = next_patch(&began, &restarting, again);
+        assert!(restarts(patch.as_ref().unwrap(), again));
+        assert_eq!(limit_in(patch.as_ref()), None, "the first restart goes on");
+        let patch = next_patch(&higher, &restarting, again);
+        assert_eq!(limit_in(patch.as_ref()), None, "the limit is high enough");
     }
 
     #[test]
@@ -293,11 +326,11 @@ mod tests {
         let noted = RaisedLimit {
             former: json!({"maxUnavailable": 1}),
             raised: json!({"maxUnavailable": 2}),
-            unready: 0,
+            passed: PassedPods { unreachable: 1, unready: 0 },
         };
         for noted in [noted.write(), "damaged".to_owned()] {
             let theirs = set(&json!({"maxUnavailable": 5}), NOW, Some(&noted));
-            let done = PodsOfSet { old: 0, unreachable: 1, unready: 0 };
+            let done = PodsOfSet { unreachable: 1, ..PodsOfSet::default() };
             let patch = next_patch(&theirs, &done, NOW).unwrap();
             assert_eq!(limit_in(Some(&patch)), None, "{patch}");
             assert_eq!(patch["metadata"]["annotations"], json!({names::FORMER_LIMIT: null}));
@@ -306,15 +339,20 @@ mod tests {
 
     #[test]
     fn pods_without_the_time_of_the_change_are_old() {
-        let pods = [pod("a", NOW), pod("b", "before"), pod("c", "before"), pod("d", NOW)];
+        let mut pods = [pod("a", NOW), pod("b", "before"), pod("c", "before"), pod("d", NOW)];
+        let failed = json!({"status": {"phase": "Failed"}});
+        pods[0].unready = Some(Arc::new(serde_json::from_value(failed).unwrap()));
         let ready = BTreeMap::from([("a", true), ("b", true), ("c", false), ("d", false)]);
-        let counted = PodsOfSet::count(pods.iter(), &ready, NOW);
+        let counted = PodsOfSet::count(pods.iter(), &ready, &with_available(2), NOW);
         assert_eq!((counted.old, counted.unreachable), (1, 2));
-        assert_eq!(counted.unready, 2, "a and b are up, and their pods are not ready");
+        assert_eq!((counted.unready, counted.failing), (2, 1), "a and b are up");
+        assert_eq!(counted.outdated, 1, "an earlier restart has not reached a");
+        let most = PodsOfSet::count(pods.iter(), &ready, &with_available(3), NOW);
+        assert_eq!((most.unready, most.failing), (1, 1), "the DaemonSet wants no pod on a or b");
         let mut runs = pod("b", NOW);
-        let status = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-        runs.status = serde_json::from_value(status).unwrap();
-        let counted = PodsOfSet::count([&pods[1], &runs].into_iter(), &ready, NOW);
+        runs.unready = None;
+        let counted =
+            PodsOfSet::count([&pods[1], &runs].into_iter(), &ready, &with_available(2), NOW);
         assert_eq!((counted.old, counted.unready), (1, 0), "the other pod of b replaces it");
     }
 
@@ -322,14 +360,12 @@ mod tests {
     #[test]
     fn a_ready_pod_of_a_deleted_node_does_not_raise_the_limit() {
         let mut runs = pod("deleted", "before");
-        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-        runs.status = serde_json::from_value(ready).unwrap();
+        runs.unready = None;
         let mut ends = runs.clone();
-        ends.metadata.deletion_timestamp =
-            serde_json::from_value(json!("2026-11-18T10:00:00Z")).unwrap();
+        ends.terminating = true;
         let nodes = BTreeMap::from([("a", true)]);
-        let count = |pod: &Pod, nodes| {
-            let counted = PodsOfSet::count([pod].into_iter(), nodes, NOW);
+        let count = |pod: &CachedPod, nodes| {
+            let counted = PodsOfSet::count([pod].into_iter(), nodes, &with_available(1), NOW);
             (counted.old, counted.unreachable)
         };
         assert_eq!(count(&runs, &nodes), (1, 0));
@@ -338,11 +374,12 @@ mod tests {
         assert_eq!(count(&ends, &BTreeMap::new()), (1, 0), "VDO has no permission to read nodes");
     }
 
-    fn pod(node: &str, changed: &str) -> Pod {
-        serde_json::from_value(json!({
+    /// An unready pod.
+    fn pod(node: &str, changed: &str) -> CachedPod {
+        let pod = json!({
             "metadata": {"annotations": {names::CREDENTIALS_CHANGED: changed}},
             "spec": {"nodeName": node, "containers": []},
-        }))
-        .unwrap()
+        });
+        CachedPod::new(&serde_json::from_value(pod).unwrap())
     }
 }

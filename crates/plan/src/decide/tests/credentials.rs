@@ -367,7 +367,9 @@ fn a_pod_that_does_not_run_stops_no_restart_with_a_new_password() {
     (cloud.available, cloud.unready) = (0, 2);
     assert_eq!(limit(&world), Some(json!(2)), "a pod that restarts does not raise it further");
     controller(&mut world, Driver::Cpi).unreachable = 1;
-    assert_eq!(limit(&world), Some(json!(3)), "a node went down");
+    assert_eq!(limit(&world), Some(json!(2)), "the node of the broken pod went down");
+    controller(&mut world, Driver::Cpi).failing = 1;
+    assert_eq!(limit(&world), Some(json!(3)), "another node went down");
     let cloud = controller(&mut world, Driver::Cpi);
     (cloud.unreachable, cloud.updated, cloud.rolled_out) = (0, 3, true);
     assert_eq!(limit(&world), Some(json!(1)), "after the restart");
@@ -397,14 +399,48 @@ fn a_node_that_goes_down_during_a_restart_raises_the_limit_while_the_plan_is_blo
     assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "the restart goes on");
 
     controller(&mut world, Driver::Cpi).unreachable = 1;
+    assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "the broken pod was on that node");
+    controller(&mut world, Driver::Cpi).failing = 1;
     let next = world.driver(Driver::Cpi).next;
     let Next::Restart { passed, .. } = next else { panic!("{next:?}") };
-    assert_eq!(passed, PassedPods { unreachable: 1, unready: 0 }, "one of the unready restarts");
+    assert_eq!(passed, PassedPods { unreachable: 1, unready: 1 }, "one of the unready restarts");
     note(&mut world, PassedPods { unreachable: 1, unready: 1 });
     assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "the limit is high enough");
     note(&mut world, PassedPods { unreachable: 0, unready: 1 });
     controller(&mut world, Driver::Cpi).logins = [(None, 0)].into();
     assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked, "no running pod is old");
+}
+
+#[test]
+fn a_second_password_during_a_restart_does_not_pass_the_pod_that_restarts() {
+    let passed = |digest: &str| {
+        let mut world = with_a_broken_pod();
+        world.rotate("vc", NEW);
+        assert!(world.step(), "the Secret comes first");
+        let cloud = controller(&mut world, Driver::Cpi);
+        (cloud.updated, cloud.rolled_out, cloud.unready) = (1, false, 2);
+        let mut objects = world.facts.objects.iter_mut();
+        let (_, seen) = objects.find(|(id, _)| CLOUD.ends_with(&id.name)).unwrap();
+        seen.digest = Some(digest.into());
+        let next = world.driver(Driver::Cpi).next;
+        let Next::Restart { passed, .. } = next else { panic!("{next:?}") };
+        passed
+    };
+    assert_eq!(passed("d"), PassedPods::default());
+    assert_eq!(passed("d+0+1"), PassedPods { unreachable: 0, unready: 1 });
+}
+
+#[test]
+fn a_pod_whose_node_goes_down_during_the_rollout_counts_once() {
+    let noted = |unreachable, unready| PassedPods { unreachable, unready };
+    let broken = noted(0, 1);
+    assert_eq!(broken.during_rollout(1, 0), broken, "its node went down");
+    assert_eq!(broken.during_rollout(1, 1), noted(1, 1), "another node went down");
+    assert_eq!(noted(1, 1).during_rollout(1, 0), noted(1, 1), "it starts again for a moment");
+    assert_eq!(broken.during_rollout(2, 0), noted(2, 0));
+    assert_eq!(broken.during_rollout(0, 2), broken, "the rollout breaks a second pod");
+    assert_eq!(noted(2, 0).during_rollout(1, 1), noted(1, 0), "a node is back");
+    assert_eq!(noted(1, 1).during_rollout(0, 0), broken);
 }
 
 #[test]
@@ -416,40 +452,6 @@ fn an_upgrade_does_not_pass_the_pods_that_its_release_breaks() {
     let next = world.driver(Driver::Cpi).next;
     let Next::Restart { passed, .. } = next else { panic!("{next:?}") };
     assert_eq!(passed, PassedPods::default());
-}
-
-#[test]
-fn an_upgrade_that_keeps_an_old_password_in_running_pods_is_rolled_back_at_once() {
-    let pinned = |world: &mut World, version: &str| {
-        let version = api::text::ReleaseVersion(version.into());
-        world.edit_spec(|config| {
-            config.spec.cloud_provider.as_mut().unwrap().version = Some(version);
-        });
-    };
-    let upgraded = |crashes: bool| {
-        let mut world = World::new();
-        pinned(&mut world, "1.33.0");
-        world.settle();
-        world.broken.push("1.34.0".into());
-        pinned(&mut world, "1.34.0");
-        world.settle();
-        world.rotate("vc", NEW);
-        world.settle();
-        let cloud = controller(&mut world, Driver::Cpi);
-        cloud.logins = [(None, 2)].into();
-        if !crashes {
-            cloud.trouble = None;
-        }
-        world.pass(SignedDuration::from_secs(29));
-        world.settle();
-        assert_eq!(world.record(Driver::Cpi).version.as_deref(), Some("1.34.0"));
-        world.pass(SignedDuration::from_secs(1));
-        assert!(world.codes().contains(&"VDO-1316".into()), "{:?}", world.codes());
-        world.settle();
-        world.record(Driver::Cpi).version.clone().unwrap()
-    };
-    assert_eq!(upgraded(true), "1.33.0");
-    assert_eq!(upgraded(false), "1.34.0", "its pod may only need time to start");
 }
 
 #[test]
@@ -474,6 +476,15 @@ fn a_running_pod_that_keeps_an_old_password_is_reported() {
     controller(&mut world, Driver::Cpi).logins = [(None, 2)].into();
     let seen = reported(&world).unwrap();
     assert!(seen.contains("2 running pods"), "{seen}");
+    let cloud = controller(&mut world, Driver::Cpi);
+    cloud.trouble = None;
+    assert_eq!(cloud.wanted, 3);
+    assert_eq!(reported(&world), None, "three pods restart one after another");
+    let end = world.facts.now + SignedDuration::from_secs(60);
+    assert!(world.plan().wake.unwrap() <= end);
+    world.pass(SignedDuration::from_secs(60));
+    let seen = reported(&world).unwrap();
+    assert!(!seen.contains("Evicted"), "{seen}");
     controller(&mut world, Driver::Cpi).logins = [(changed, 2)].into();
     assert_eq!(reported(&world), None);
 }
