@@ -93,6 +93,14 @@ pub struct RepairClients {
     pub vcenters: BTreeMap<String, vsphere::Client>,
 }
 
+/// What became of a repair that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Made,
+    /// Somebody else made it since the check, or VDO did in an earlier attempt that got no answer.
+    AlreadyMade,
+}
+
 /// Lists the possible repairs, of one code or of all. Changes nothing.
 pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
     let examination = Examination::run(facts);
@@ -105,14 +113,14 @@ pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
 ///
 /// # Errors
 /// Fails if VDO does not make this kind of repair, if its preconditions no longer hold, or if the API server
-/// or vCenter refuses it. Nothing has changed then, with one exception: a webhook can already trust a
-/// certificate that does not exist yet.
-pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(), Error> {
+/// or vCenter refuses it. Nothing has changed then, with two exceptions: a webhook can already trust a
+/// certificate that does not exist yet, and the answer to a change can be lost.
+pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<Outcome, Error> {
     if let Some(reason) = &proposal.refused {
         return RefusedSnafu { reason }.fail();
     }
     let needed = Box::pin(still_needed(&clients.cluster, &proposal.repair));
-    let Some(repair) = needed.await? else { return Ok(()) };
+    let Some(repair) = needed.await? else { return Ok(Outcome::AlreadyMade) };
     let proposal = &Proposal { repair, ..proposal.clone() };
     let history = History::new(clients);
     let keep = async |before: Value| history.keep(proposal, before).await;
@@ -120,7 +128,9 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(
         Repair::SetDiskUuid { vcenter, vm, node } => {
             let vm = vm::VmRepair::new(clients, vcenter, vm, node)?;
             // Somebody else may have set it since the check. Then there is nothing to record or to undo.
-            let Some(before) = vm.disk_uuid_to_change().await? else { return Ok(()) };
+            let Some(before) = vm.disk_uuid_to_change().await? else {
+                return Ok(Outcome::AlreadyMade);
+            };
             keep(json!(before)).await?;
             vm.show_disk_uuids().await
         }
@@ -157,13 +167,22 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(
         // `health::repair` always refuses this proposal.
         Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no permissions" }.fail(),
     };
-    // A failed repair leaves no record. The exception is a VM whose vCenter did not answer: vCenter may have
-    // changed it after all.
-    let is_vm = matches!(proposal.repair, Repair::SetDiskUuid { .. });
-    if made.as_ref().err().is_some_and(|error| !is_vm || vm::is_unchanged(error)) {
+    if made.as_ref().is_err_and(is_unchanged) {
         history.forget(&proposal.id()).await?;
     }
-    made
+    made.map(|()| Outcome::Made)
+}
+
+/// Whether a failed repair certainly changed nothing, so that it leaves no record. Without an answer, the API server or
+/// vCenter may have made the change after all.
+fn is_unchanged(error: &Error) -> bool {
+    match error {
+        Error::Kubernetes { source } => {
+            matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code))
+        }
+        Error::Vcenter { source } => vm::is_unchanged(source),
+        _ => true,
+    }
 }
 
 /// The part of a repair that nobody else has made since the check; `None` if nothing is left. An undo must not revert
@@ -249,15 +268,32 @@ mod tests {
 
     /// Makes a repair of an object in this state. Returns the writes, each with its body.
     async fn writes_of(repair: Repair, path: &'static str, object: Value) -> Vec<String> {
+        let (made, writes) = attempt(repair, path, object, 200).await;
+        let expected = if writes.is_empty() { Outcome::AlreadyMade } else { Outcome::Made };
+        assert_eq!(made.unwrap(), expected);
+        writes
+    }
+
+    /// The same with an API server that answers a change of the object with this status.
+    async fn attempt(
+        repair: Repair,
+        path: &'static str,
+        object: Value,
+        status: u16,
+    ) -> (Result<Outcome, Error>, Vec<String>) {
         let writes = Arc::new(Mutex::new(Vec::new()));
         let seen = writes.clone();
         let (cluster, _server) = serving(move |request: String| {
-            if !request.starts_with("GET ") {
+            let writes = !request.starts_with("GET ");
+            if writes {
                 seen.lock().unwrap().push(request.clone());
             }
             let records = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}});
-            let body = if request.contains(path) { object.clone() } else { records };
-            std::future::ready((200, body))
+            std::future::ready(match request.contains(path) {
+                true if writes && status != 200 => (status, json!({"code": status})),
+                true => (200, object.clone()),
+                false => (200, records),
+            })
         })
         .await;
         let clients =
@@ -271,17 +307,34 @@ mod tests {
             undo: None,
             refused: None,
         };
-        carry_out(&clients, &proposal).await.unwrap();
+        let made = carry_out(&clients, &proposal).await;
         let writes = writes.lock().unwrap();
-        writes.clone()
+        (made, writes.clone())
     }
 
-    async fn taint(taints: Value) -> Vec<String> {
+    fn late_node(taints: &Value) -> (Repair, &'static str, Value) {
         let node = json!({
             "kind": "Node", "apiVersion": "v1",
             "metadata": {"name": "late", "resourceVersion": "7"}, "spec": {"taints": taints},
         });
-        writes_of(Repair::TaintNode { node: "late".into() }, "/api/v1/nodes/late", node).await
+        (Repair::TaintNode { node: "late".into() }, "/api/v1/nodes/late", node)
+    }
+
+    async fn taint(taints: Value) -> Vec<String> {
+        let (repair, path, node) = late_node(&taints);
+        writes_of(repair, path, node).await
+    }
+
+    #[tokio::test]
+    async fn a_record_stays_unless_the_change_was_certainly_rejected() {
+        for (status, is_kept) in [(403, false), (500, true)] {
+            let (repair, path, node) = late_node(&json!([]));
+            let (made, writes) = attempt(repair, path, node, status).await;
+            assert!(matches!(made, Err(Error::Kubernetes { .. })), "{made:?}");
+            let records = writes.iter().filter(|write| write.contains(plan::names::REPAIRS));
+            let forgotten = records.filter(|write| write.contains("null")).count();
+            assert_eq!(forgotten == 0, is_kept, "{status}: {writes:?}");
+        }
     }
 
     #[tokio::test]
