@@ -123,7 +123,8 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<O
     let Some(repair) = needed.await? else { return Ok(Outcome::AlreadyMade) };
     let proposal = &Proposal { repair, ..proposal.clone() };
     let history = History::new(clients);
-    let keep = async |before: Value| history.keep(proposal, before).await;
+    let earlier = history.earlier(&proposal.id()).await?;
+    let keep = async |before: Value| history.keep(proposal, before, earlier.as_ref()).await;
     let made = match &proposal.repair {
         Repair::SetDiskUuid { vcenter, vm, node } => {
             let vm = vm::VmRepair::new(clients, vcenter, vm, node)?;
@@ -168,7 +169,7 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<O
         Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no permissions" }.fail(),
     };
     if made.as_ref().is_err_and(is_unchanged) {
-        history.forget(&proposal.id()).await?;
+        history.forget(proposal, earlier).await?;
     }
     made.map(|()| Outcome::Made)
 }
@@ -268,17 +269,18 @@ mod tests {
 
     /// Makes a repair of an object in this state. Returns the writes, each with its body.
     async fn writes_of(repair: Repair, path: &'static str, object: Value) -> Vec<String> {
-        let (made, writes) = attempt(repair, path, object, 200).await;
+        let (made, writes) = attempt(repair, path, object, json!({}), 200).await;
         let expected = if writes.is_empty() { Outcome::AlreadyMade } else { Outcome::Made };
         assert_eq!(made.unwrap(), expected);
         writes
     }
 
-    /// The same with an API server that answers a change of the object with this status.
+    /// The same with these records, and an API server that answers a change of the object with this status.
     async fn attempt(
         repair: Repair,
         path: &'static str,
         object: Value,
+        records: Value,
         status: u16,
     ) -> (Result<Outcome, Error>, Vec<String>) {
         let writes = Arc::new(Mutex::new(Vec::new()));
@@ -288,7 +290,8 @@ mod tests {
             if writes {
                 seen.lock().unwrap().push(request.clone());
             }
-            let records = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}});
+            let records =
+                json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}, "data": records});
             std::future::ready(match request.contains(path) {
                 true if writes && status != 200 => (status, json!({"code": status})),
                 true => (200, object.clone()),
@@ -329,7 +332,7 @@ mod tests {
     async fn a_record_stays_unless_the_change_was_certainly_rejected() {
         for (status, is_kept) in [(403, false), (500, true)] {
             let (repair, path, node) = late_node(&json!([]));
-            let (made, writes) = attempt(repair, path, node, status).await;
+            let (made, writes) = attempt(repair, path, node, json!({}), status).await;
             assert!(matches!(made, Err(Error::Kubernetes { .. })), "{made:?}");
             let records = writes.iter().filter(|write| write.contains(plan::names::REPAIRS));
             let forgotten = records.filter(|write| write.contains("null")).count();
@@ -346,14 +349,19 @@ mod tests {
         assert!(own[0].contains(plan::names::REPAIRS) && own[1].contains("/nodes/late"), "{own:?}");
     }
 
-    async fn add_features(present: Value) -> Vec<String> {
+    fn features_to_add(present: &Value) -> (Repair, &'static str, Value) {
         let map = json!({
             "kind": "ConfigMap", "apiVersion": "v1",
             "metadata": {"name": plan::names::CSI_FEATURES, "resourceVersion": "7"}, "data": present,
         });
         let features = ["first", "second"].map(|name| (name.to_owned(), "true".to_owned()));
         let repair = Repair::SetFeatures { namespace: "drivers".into(), features: features.into() };
-        writes_of(repair, "/namespaces/drivers/configmaps/", map).await
+        (repair, "/namespaces/drivers/configmaps/", map)
+    }
+
+    async fn add_features(present: Value) -> Vec<String> {
+        let (repair, path, map) = features_to_add(&present);
+        writes_of(repair, path, map).await
     }
 
     #[tokio::test]
@@ -362,6 +370,30 @@ mod tests {
         let one = add_features(json!({"first": "true"})).await;
         assert_eq!(one.len(), 2, "{one:?}");
         assert!(one.iter().all(|w| w.contains("second") && !w.contains("first")), "{one:?}");
+    }
+
+    /// VDO added the first switch earlier. It adds the second one now.
+    #[tokio::test]
+    async fn a_partial_repair_keeps_the_record_of_the_earlier_one() {
+        let recorded = |undone: Value| {
+            let features = [("first".to_owned(), "true".to_owned())].into();
+            let repair = Repair::SetFeatures { namespace: "drivers".into(), features };
+            let at = "2026-01-01T00:00:00Z";
+            let record = json!({"at": at, "repair": repair, "undone": undone});
+            json!({"VDO-1.drivers": record.to_string()})
+        };
+        for (undone, status, expected) in [
+            (Value::Null, 200, [true, true]),
+            (Value::Null, 403, [true, false]),
+            (json!("2026-01-02T00:00:00Z"), 200, [false, true]),
+            (json!("2026-01-02T00:00:00Z"), 403, [false, false]),
+        ] {
+            let (repair, path, map) = features_to_add(&json!({"first": "true"}));
+            let (made, writes) = attempt(repair, path, map, recorded(undone), status).await;
+            assert_eq!(made.is_ok(), status == 200, "{made:?}");
+            let record = writes.iter().rfind(|w| w.contains(plan::names::REPAIRS)).unwrap();
+            assert_eq!(["first", "second"].map(|name| record.contains(name)), expected, "{record}");
+        }
     }
 
     async fn replace_images(present: [&str; 2]) -> Vec<String> {
