@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{CompatibilityConfig, CompatibilityConfigStatus, VDOConfig, vdo_config::CatalogSource};
 use catalog::{
-    Catalog, ReadError,
+    Catalog, ReadError, Rewrite,
     parse::{MAX_BYTES, SCHEMA_MAJOR},
     trust::{CatalogStore, MAX_BUNDLE_BYTES, PublicKey, Refusal, Trust, project_keys},
 };
@@ -82,6 +82,8 @@ pub struct Catalogs {
     store: CatalogStore,
     /// The catalog in use if it is a matrix, completed from the embedded catalog.
     filled: Option<Arc<Catalog>>,
+    /// Where the cluster of the followed VDOConfig pulls images from.
+    rewrite: Rewrite,
     /// Releases of a matrix that VDO does not use.
     left_out: Vec<String>,
     /// The catalog stored in the cluster. `None` until VDO has read it after the start.
@@ -110,6 +112,7 @@ impl Catalogs {
             embedded: store.catalog(),
             store,
             filled: None,
+            rewrite: Rewrite::default(),
             left_out: Vec::new(),
             stored: None,
             source: "embedded".into(),
@@ -131,7 +134,13 @@ impl Catalogs {
     }
 
     /// The catalog that a VDOConfig uses, and the reason why it is not the last offered one.
-    pub fn in_use_for(&self, config: &VDOConfig) -> (Arc<Catalog>, Option<&CatalogTrouble>) {
+    /// The mirrors of the VDOConfig decide which images of a matrix can be pulled.
+    pub fn in_use_for(&mut self, config: &VDOConfig) -> (Arc<Catalog>, Option<&CatalogTrouble>) {
+        let rewrite = plan::image_rewrite(&config.spec);
+        if self.rewrite != rewrite {
+            self.rewrite = rewrite;
+            self.fill();
+        }
         let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
         match source {
             Some(CatalogSource::Embedded) => (self.embedded(), None),
@@ -436,17 +445,11 @@ impl Catalogs {
             Ok(new) => {
                 self.trouble = None;
                 if new {
-                    let offered = self.store.catalog();
-                    let filled =
-                        offered.is_matrix().then(|| matrix::filled(&offered, &self.embedded));
-                    let (filled, left_out) = filled.unzip();
-                    self.filled = filled;
-                    self.left_out = left_out.unwrap_or_default();
+                    self.fill();
                     source.clone_into(&mut self.source);
                     tracing::info!(
                         source,
                         serial = self.current().serial,
-                        left_out = self.left_out.join(", "),
                         "another catalog is in use"
                     );
                 }
@@ -458,6 +461,17 @@ impl Catalogs {
                 self.trouble = Some(CatalogTrouble { source: source.to_owned(), kind, reason });
                 false
             }
+        }
+    }
+
+    /// Completes the catalog in use if it is a matrix.
+    fn fill(&mut self) {
+        let matrix = self.store.catalog();
+        (self.filled, self.left_out) = (None, Vec::new());
+        if matrix.is_matrix() {
+            let (filled, left_out) = matrix::filled(&matrix, &self.embedded, &self.rewrite);
+            tracing::info!(left_out = left_out.join(", "), "a matrix was completed");
+            (self.filled, self.left_out) = (Some(filled), left_out);
         }
     }
 

@@ -93,6 +93,14 @@ pub struct RepairClients {
     pub vcenters: BTreeMap<String, vsphere::Client>,
 }
 
+/// What became of a repair that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Made,
+    /// Somebody else made it since the check, or VDO did in an earlier attempt that got no answer.
+    AlreadyMade,
+}
+
 /// Lists the possible repairs, of one code or of all. Changes nothing.
 pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
     let examination = Examination::run(facts);
@@ -105,22 +113,25 @@ pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
 ///
 /// # Errors
 /// Fails if VDO does not make this kind of repair, if its preconditions no longer hold, or if the API server
-/// or vCenter refuses it. Nothing has changed then, with one exception: a webhook can already trust a
-/// certificate that does not exist yet.
-pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(), Error> {
+/// or vCenter refuses it. Nothing has changed then, with two exceptions: a webhook can already trust a
+/// certificate that does not exist yet, and the answer to a change can be lost.
+pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<Outcome, Error> {
     if let Some(reason) = &proposal.refused {
         return RefusedSnafu { reason }.fail();
     }
     let needed = Box::pin(still_needed(&clients.cluster, &proposal.repair));
-    let Some(repair) = needed.await? else { return Ok(()) };
+    let Some(repair) = needed.await? else { return Ok(Outcome::AlreadyMade) };
     let proposal = &Proposal { repair, ..proposal.clone() };
     let history = History::new(clients);
-    let keep = async |before: Value| history.keep(proposal, before).await;
+    let earlier = history.earlier(&proposal.id()).await?;
+    let keep = async |before: Value| history.keep(proposal, before, earlier.as_ref()).await;
     let made = match &proposal.repair {
         Repair::SetDiskUuid { vcenter, vm, node } => {
             let vm = vm::VmRepair::new(clients, vcenter, vm, node)?;
             // Somebody else may have set it since the check. Then there is nothing to record or to undo.
-            let Some(before) = vm.disk_uuid_to_change().await? else { return Ok(()) };
+            let Some(before) = vm.disk_uuid_to_change().await? else {
+                return Ok(Outcome::AlreadyMade);
+            };
             keep(json!(before)).await?;
             vm.show_disk_uuids().await
         }
@@ -157,13 +168,22 @@ pub async fn carry_out(clients: &RepairClients, proposal: &Proposal) -> Result<(
         // `health::repair` always refuses this proposal.
         Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no permissions" }.fail(),
     };
-    // A failed repair leaves no record. The exception is a VM whose vCenter did not answer: vCenter may have
-    // changed it after all.
-    let is_vm = matches!(proposal.repair, Repair::SetDiskUuid { .. });
-    if made.as_ref().err().is_some_and(|error| !is_vm || vm::is_unchanged(error)) {
-        history.forget(&proposal.id()).await?;
+    if made.as_ref().is_err_and(is_unchanged) {
+        history.forget(proposal, earlier).await?;
     }
-    made
+    made.map(|()| Outcome::Made)
+}
+
+/// Whether a failed repair certainly changed nothing, so that it leaves no record. Without an answer, the API server or
+/// vCenter may have made the change after all.
+fn is_unchanged(error: &Error) -> bool {
+    match error {
+        Error::Kubernetes { source } => {
+            matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code))
+        }
+        Error::Vcenter { source } => vm::is_unchanged(source),
+        _ => true,
+    }
 }
 
 /// The part of a repair that nobody else has made since the check; `None` if nothing is left. An undo must not revert
@@ -249,15 +269,34 @@ mod tests {
 
     /// Makes a repair of an object in this state. Returns the writes, each with its body.
     async fn writes_of(repair: Repair, path: &'static str, object: Value) -> Vec<String> {
+        let (made, writes) = attempt(repair, path, object, json!({}), 200).await;
+        let expected = if writes.is_empty() { Outcome::AlreadyMade } else { Outcome::Made };
+        assert_eq!(made.unwrap(), expected);
+        writes
+    }
+
+    /// The same with these records, and an API server that answers a change of the object with this status.
+    async fn attempt(
+        repair: Repair,
+        path: &'static str,
+        object: Value,
+        records: Value,
+        status: u16,
+    ) -> (Result<Outcome, Error>, Vec<String>) {
         let writes = Arc::new(Mutex::new(Vec::new()));
         let seen = writes.clone();
         let (cluster, _server) = serving(move |request: String| {
-            if !request.starts_with("GET ") {
+            let writes = !request.starts_with("GET ");
+            if writes {
                 seen.lock().unwrap().push(request.clone());
             }
-            let records = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}});
-            let body = if request.contains(path) { object.clone() } else { records };
-            std::future::ready((200, body))
+            let records =
+                json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}, "data": records});
+            std::future::ready(match request.contains(path) {
+                true if writes && status != 200 => (status, json!({"code": status})),
+                true => (200, object.clone()),
+                false => (200, records),
+            })
         })
         .await;
         let clients =
@@ -271,17 +310,34 @@ mod tests {
             undo: None,
             refused: None,
         };
-        carry_out(&clients, &proposal).await.unwrap();
+        let made = carry_out(&clients, &proposal).await;
         let writes = writes.lock().unwrap();
-        writes.clone()
+        (made, writes.clone())
     }
 
-    async fn taint(taints: Value) -> Vec<String> {
+    fn late_node(taints: &Value) -> (Repair, &'static str, Value) {
         let node = json!({
             "kind": "Node", "apiVersion": "v1",
             "metadata": {"name": "late", "resourceVersion": "7"}, "spec": {"taints": taints},
         });
-        writes_of(Repair::TaintNode { node: "late".into() }, "/api/v1/nodes/late", node).await
+        (Repair::TaintNode { node: "late".into() }, "/api/v1/nodes/late", node)
+    }
+
+    async fn taint(taints: Value) -> Vec<String> {
+        let (repair, path, node) = late_node(&taints);
+        writes_of(repair, path, node).await
+    }
+
+    #[tokio::test]
+    async fn a_record_stays_unless_the_change_was_certainly_rejected() {
+        for (status, is_kept) in [(403, false), (500, true)] {
+            let (repair, path, node) = late_node(&json!([]));
+            let (made, writes) = attempt(repair, path, node, json!({}), status).await;
+            assert!(matches!(made, Err(Error::Kubernetes { .. })), "{made:?}");
+            let records = writes.iter().filter(|write| write.contains(plan::names::REPAIRS));
+            let forgotten = records.filter(|write| write.contains("null")).count();
+            assert_eq!(forgotten == 0, is_kept, "{status}: {writes:?}");
+        }
     }
 
     #[tokio::test]
@@ -293,14 +349,19 @@ mod tests {
         assert!(own[0].contains(plan::names::REPAIRS) && own[1].contains("/nodes/late"), "{own:?}");
     }
 
-    async fn add_features(present: Value) -> Vec<String> {
+    fn features_to_add(present: &Value) -> (Repair, &'static str, Value) {
         let map = json!({
             "kind": "ConfigMap", "apiVersion": "v1",
             "metadata": {"name": plan::names::CSI_FEATURES, "resourceVersion": "7"}, "data": present,
         });
         let features = ["first", "second"].map(|name| (name.to_owned(), "true".to_owned()));
         let repair = Repair::SetFeatures { namespace: "drivers".into(), features: features.into() };
-        writes_of(repair, "/namespaces/drivers/configmaps/", map).await
+        (repair, "/namespaces/drivers/configmaps/", map)
+    }
+
+    async fn add_features(present: Value) -> Vec<String> {
+        let (repair, path, map) = features_to_add(&present);
+        writes_of(repair, path, map).await
     }
 
     #[tokio::test]
@@ -309,6 +370,30 @@ mod tests {
         let one = add_features(json!({"first": "true"})).await;
         assert_eq!(one.len(), 2, "{one:?}");
         assert!(one.iter().all(|w| w.contains("second") && !w.contains("first")), "{one:?}");
+    }
+
+    /// VDO added the first switch earlier. It adds the second one now.
+    #[tokio::test]
+    async fn a_partial_repair_keeps_the_record_of_the_earlier_one() {
+        let recorded = |undone: Value| {
+            let features = [("first".to_owned(), "true".to_owned())].into();
+            let repair = Repair::SetFeatures { namespace: "drivers".into(), features };
+            let at = "2026-01-01T00:00:00Z";
+            let record = json!({"at": at, "repair": repair, "undone": undone});
+            json!({"VDO-1.drivers": record.to_string()})
+        };
+        for (undone, status, expected) in [
+            (Value::Null, 200, [true, true]),
+            (Value::Null, 403, [true, false]),
+            (json!("2026-01-02T00:00:00Z"), 200, [false, true]),
+            (json!("2026-01-02T00:00:00Z"), 403, [false, false]),
+        ] {
+            let (repair, path, map) = features_to_add(&json!({"first": "true"}));
+            let (made, writes) = attempt(repair, path, map, recorded(undone), status).await;
+            assert_eq!(made.is_ok(), status == 200, "{made:?}");
+            let record = writes.iter().rfind(|w| w.contains(plan::names::REPAIRS)).unwrap();
+            assert_eq!(["first", "second"].map(|name| record.contains(name)), expected, "{record}");
+        }
     }
 
     async fn replace_images(present: [&str; 2]) -> Vec<String> {

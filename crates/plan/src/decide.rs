@@ -67,7 +67,10 @@ use api::{
 use catalog::Driver;
 use jiff::Timestamp;
 
-pub use self::removal::{is_deleted, is_kept};
+pub use self::{
+    profile::rewrite as image_rewrite,
+    removal::{is_deleted, is_kept},
+};
 use crate::{
     facts::{Facts, RefusalCause},
     names,

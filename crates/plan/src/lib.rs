@@ -25,7 +25,7 @@ mod status;
 pub mod written_names;
 
 pub use self::{
-    decide::{decide, is_deleted, is_kept},
+    decide::{decide, image_rewrite, is_deleted, is_kept},
     object_id::ObjectId,
     plan::{
         ADOPT, AdoptionPreview, DriverPlan, Finalizer, Next, NodeLabel, PassedPods, Plan,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use catalog::{Catalog, Driver, Release};
+use catalog::{Catalog, Driver, Image, Release, Rewrite};
 
 /// The ConfigMap of the Go VDO, in the operator's namespace.
 pub(crate) const NAME: &str = "compat-matrix-config";
@@ -16,14 +16,19 @@ pub(super) const URL: &str = "versionConfigURL";
 /// nothing. The other releases are left out; the second value lists them.
 ///
 /// The images of all releases in the matrices that came with the Go VDO were deleted. If that holds for every release
-/// of a driver, the matrix would leave nothing to install. VDO then uses the embedded releases of that driver.
-pub(super) fn filled(matrix: &Catalog, known: &Catalog) -> (Arc<Catalog>, Vec<String>) {
+/// of a driver, the matrix would leave nothing to install. VDO then uses the embedded releases of that driver, unless
+/// the admin has a mirror for any of the images.
+pub(super) fn filled(
+    matrix: &Catalog,
+    known: &Catalog,
+    rewrite: &Rewrite,
+) -> (Arc<Catalog>, Vec<String>) {
     let mut left_out = Vec::new();
     let mut releases = Vec::new();
     for driver in [Driver::Cpi, Driver::Csi] {
         let of_driver = |release: &&Release| release.driver == driver;
         let listed: Vec<&Release> = matrix.releases.iter().filter(of_driver).collect();
-        let is_gone = |release: &&Release| is_gone(release, known);
+        let is_gone = |release: &&Release| is_gone(release, known, rewrite);
         if !listed.is_empty() && listed.iter().all(is_gone) {
             left_out.extend(listed.into_iter().map(name));
             releases.extend(known.releases.iter().filter(of_driver).cloned());
@@ -52,17 +57,24 @@ fn same<'a>(release: &Release, known: &'a Catalog) -> Option<&'a Release> {
     known.find(release.driver, release.implementation, &release.version)
 }
 
-/// Whether the images of a release were deleted. The images of an unlisted release that is older than all that can be
-/// pulled were in the same registry.
-fn is_gone(release: &Release, known: &Catalog) -> bool {
-    let lacks_images = |listed: &Release| {
-        listed.images.values().any(|image| known.why_unavailable(image).is_some())
-    };
+/// The deleted images of a release.
+fn deleted<'a>(release: &'a Release, known: &'a Catalog) -> impl Iterator<Item = &'a Image> {
+    release.images.values().filter(|image| known.why_unavailable(image).is_some())
+}
+
+/// Whether the images of a release were deleted and no mirror is set for them. An unlisted release that is older than
+/// all releases that can be pulled had its images in the same registry as the listed releases of that age.
+fn is_gone(release: &Release, known: &Catalog, rewrite: &Rewrite) -> bool {
+    let has_deleted = |listed: &Release| deleted(listed, known).next().is_some();
+    let is_mirrored = |listed: &Release| deleted(listed, known).any(|image| rewrite.covers(image));
+    let is_lost = |listed: &Release| has_deleted(listed) && !is_mirrored(listed);
     if let Some(same) = same(release, known) {
-        return lacks_images(same);
+        return is_lost(same);
     }
-    known
-        .releases_of(release.driver, release.implementation)
-        .filter(|listed| !lacks_images(listed))
-        .all(|listed| release.version < listed.version)
+    let listed = known.releases_of(release.driver, release.implementation);
+    let available = listed.clone().filter(|listed| !has_deleted(listed));
+    let oldest = available.map(|listed| &listed.version).min();
+    oldest.is_some_and(|oldest| {
+        release.version < *oldest && listed.filter(|listed| listed.version < *oldest).all(is_lost)
+    })
 }

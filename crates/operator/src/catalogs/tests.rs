@@ -243,6 +243,51 @@ fn a_matrix_whose_images_cannot_be_pulled_does_not_narrow_the_catalog() {
     assert_eq!(current, []);
 }
 
+/// A mirror can have the deleted images. VDO then keeps the admin's matrix, so that no driver leaves it.
+#[test]
+fn a_matrix_whose_images_a_mirror_has_stays_in_use() {
+    let entry = || {
+        json!({
+            "vSphere": {"min": "6.7.1", "max": "8.0.1"}, "k8s": {"min": "1.24", "max": "1.27"},
+            "deploymentPath": ["https://example.com/gone.yaml"],
+        })
+    };
+    let content = json!({"CSI": {"2.7.0": entry(), "3.0.0": entry()}, "CPI": {"1.23.0": entry()}});
+    let data = BTreeMap::from([(matrix::CONTENT.to_owned(), content.to_string())]);
+    let mut catalogs = catalogs();
+    catalogs.take_legacy("ConfigMap x/compat-matrix-config", &data);
+    let mut versions = |images: serde_json::Value| {
+        let config = json!({"metadata": {"name": "vdo"}, "spec": {"images": images}});
+        let (catalog, trouble) = catalogs.in_use_for(&serde_json::from_value(config).unwrap());
+        assert_eq!(trouble, None);
+        let versions = catalog.releases.iter().map(|r| format!("{} {}", r.driver, r.version));
+        versions.collect::<Vec<_>>()
+    };
+    let embedded = catalog::embedded().releases.len();
+    assert_eq!(versions(json!(null)).len(), embedded);
+    let mirror = |from: &str| json!({"mirrors": [{"from": from, "to": "harbor.corp/vdo"}]});
+    let listed = ["CSI 2.7.0", "CSI 3.0.0"];
+    assert_eq!(versions(json!({"registry": "harbor.corp/vdo"})), listed);
+    assert_eq!(versions(mirror("gcr.io/cloud-provider-vsphere")), listed);
+    // It has only images that were not deleted.
+    assert_eq!(versions(mirror("registry.k8s.io")).len(), embedded);
+}
+
+#[test]
+fn a_matrix_with_releases_that_the_catalog_cannot_judge_stays_in_use() {
+    let embedded = catalog::embedded();
+    let mut release = embedded.releases[0].clone();
+    release.version = "0.0.1".parse().unwrap();
+    let matrix = Catalog { releases: vec![release.clone()], ..embedded.clone() };
+    let mut known = embedded.clone();
+    known.releases.retain(|listed| {
+        listed.driver != release.driver || listed.implementation != release.implementation
+    });
+    let (filled, left_out) = matrix::filled(&matrix, &known, &Rewrite::default());
+    assert_eq!(filled.releases, []);
+    assert_eq!(left_out.len(), 1);
+}
+
 fn request(url: &str) -> Request {
     Request { url: url.to_owned(), etag: None, credentials: oci::Credentials::default() }
 }

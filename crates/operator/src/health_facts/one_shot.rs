@@ -137,7 +137,7 @@ impl<'a> OneShotCheck<'a> {
         }
         let Some((client, namespace, stores)) = &self.cluster else { return };
         (self.settings, self.assumed) =
-            CollectorSettings::once(client, namespace, stores, &catalogs).await;
+            CollectorSettings::once(client, namespace, stores, &mut catalogs).await;
         // An unreadable history has no entries.
         let repaired = Remediator::default().set(client, namespace, Some(String::new())).await;
         self.assembly.remember(repaired.unwrap_or_default());
@@ -282,7 +282,7 @@ impl CollectorSettings {
         client: &Client,
         namespace: &str,
         stores: &Stores,
-        catalogs: &Catalogs,
+        catalogs: &mut Catalogs,
     ) -> (Self, bool) {
         let version = client.apiserver_version().await;
         let version = match version {

@@ -64,9 +64,23 @@ impl History {
         Ok(read.collect())
     }
 
-    /// Records that VDO is about to make a repair.
-    pub(super) async fn keep(&self, proposal: &Proposal, before: Value) -> Result<(), Error> {
-        let repair = proposal.repair.clone();
+    /// The record of this repair, if VDO has made it before and not rolled it back.
+    pub(super) async fn earlier(&self, id: &str) -> Result<Option<RecordedRepair>, Error> {
+        let entry = self.read().await.context(KeepSnafu)?.remove(id);
+        Ok(entry.filter(|entry| entry.undone.is_none()))
+    }
+
+    /// Records that VDO is about to make a repair, next to the parts that VDO made earlier.
+    pub(super) async fn keep(
+        &self,
+        proposal: &Proposal,
+        before: Value,
+        earlier: Option<&RecordedRepair>,
+    ) -> Result<(), Error> {
+        let mut repair = proposal.repair.clone();
+        if let Some(earlier) = earlier {
+            add_parts(&mut repair, &earlier.repair);
+        }
         let entry = RecordedRepair { at: Timestamp::now(), repair, before, undone: None };
         self.write(&proposal.id(), &entry).await
     }
@@ -76,8 +90,18 @@ impl History {
         self.write(id, &RecordedRepair { undone: Some(Timestamp::now()), ..entry }).await
     }
 
-    /// Removes a record.
-    pub(super) async fn forget(&self, id: &str) -> Result<(), Error> {
+    /// Removes the record of a repair that failed, except for the parts that VDO made earlier.
+    pub(super) async fn forget(
+        &self,
+        proposal: &Proposal,
+        earlier: Option<RecordedRepair>,
+    ) -> Result<(), Error> {
+        let id = proposal.id();
+        if let Some(mut entry) = earlier
+            && retain_other_parts(&mut entry.repair, &proposal.repair)
+        {
+            return self.write(&id, &entry).await;
+        }
         let Some(maps) = &self.maps else { return Ok(()) };
         let change = Patch::Merge(json!({"data": {id: null}}));
         maps.patch(names::REPAIRS, &Self::parameters(), &change).await.map(drop).context(KeepSnafu)
@@ -117,5 +141,66 @@ impl History {
         }
         .map(drop)
         .context(KeepSnafu)
+    }
+}
+
+/// Adds the parts of an earlier repair of the same object.
+fn add_parts(repair: &mut Repair, earlier: &Repair) {
+    fn add<T: Clone>(parts: &mut BTreeMap<String, T>, earlier: &BTreeMap<String, T>) {
+        let newer = std::mem::replace(parts, earlier.clone());
+        parts.extend(newer);
+    }
+    match (repair, earlier) {
+        (Repair::ReplaceImages { images, .. }, Repair::ReplaceImages { images: earlier, .. }) => {
+            add(images, earlier);
+        }
+        (Repair::SetFeatures { features, .. }, Repair::SetFeatures { features: earlier, .. }) => {
+            add(features, earlier);
+        }
+        _ => {}
+    }
+}
+
+/// Removes the parts of a failed repair from an earlier one: they were still to be made. Returns whether parts are left.
+fn retain_other_parts(earlier: &mut Repair, failed: &Repair) -> bool {
+    match (earlier, failed) {
+        (Repair::ReplaceImages { images, .. }, Repair::ReplaceImages { images: failed, .. }) => {
+            images.retain(|container, image| failed.get(container) != Some(image));
+            !images.is_empty()
+        }
+        (Repair::SetFeatures { features, .. }, Repair::SetFeatures { features: failed, .. }) => {
+            features.retain(|name, value| failed.get(name) != Some(value));
+            !features.is_empty()
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use health::repair::Moved;
+
+    use super::*;
+
+    #[test]
+    fn a_partial_replacement_keeps_the_record_of_the_earlier_one() {
+        let moved = |from: &str, to: &str| Moved { from: from.into(), to: to.into() };
+        let images = |images: &[(&str, Moved)]| Repair::ReplaceImages {
+            namespace: "drivers".into(),
+            workload: "deployment/controller".into(),
+            images: images
+                .iter()
+                .map(|(name, image)| ((*name).to_owned(), image.clone()))
+                .collect(),
+        };
+        let earlier = images(&[("first", moved("a", "b")), ("second", moved("a", "b"))]);
+        let new = images(&[("second", moved("b", "c"))]);
+        let mut merged = new.clone();
+        add_parts(&mut merged, &earlier);
+        assert_eq!(merged, images(&[("first", moved("a", "b")), ("second", moved("b", "c"))]));
+        let mut left = earlier.clone();
+        assert!(retain_other_parts(&mut left, &new));
+        assert_eq!(left, earlier);
+        assert!(!retain_other_parts(&mut left, &earlier));
     }
 }

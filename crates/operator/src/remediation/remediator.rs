@@ -23,7 +23,7 @@ use plan::{facts::Facts, names};
 use runtime::{error_chain::error_chain, lease::Mandate};
 use tokio::{task::JoinSet, time::Instant};
 
-use super::{Error, History, RecordedRepair, RepairClients, carry_out, undo};
+use super::{Error, History, Outcome, RecordedRepair, RepairClients, carry_out, undo};
 use crate::{cluster::access::is_allowed, vcenters::Vcenters};
 
 /// The pause before VDO retries a repair that failed or did not help.
@@ -216,7 +216,7 @@ impl Batch {
         for proposal in self.repair {
             tried.insert(proposal.id());
             let made = Box::pin(carry_out(clients, &proposal)).await;
-            events.push(repair_event(&proposal, made.as_ref().err()));
+            events.extend(repair_event(&proposal, made));
         }
         events
     }
@@ -298,18 +298,20 @@ fn is_of_platform(facts: &Facts, repair: &Repair) -> bool {
     driver && facts.cluster.owns_drivers
 }
 
-fn repair_event(proposal: &Proposal, error: Option<&Error>) -> Event {
+/// The event about an attempt; `None` if there was nothing left to do.
+fn repair_event(proposal: &Proposal, made: Result<Outcome, Error>) -> Option<Event> {
     let Proposal { code, says, then, .. } = proposal;
     let id = proposal.id();
-    match error {
-        None => {
+    match made {
+        Ok(Outcome::AlreadyMade) => None,
+        Ok(Outcome::Made) => {
             let then = then.iter().map(|then| format!(". Left to do: {then}"));
             let note = format!("{code}: {says}{}", then.collect::<String>());
-            event(&id, "Repaired", EventType::Normal, &note)
+            Some(event(&id, "Repaired", EventType::Normal, &note))
         }
-        Some(error) => {
-            let note = format!("{code}: {says}: {}", error_chain(error));
-            event(&id, "RepairFailed", EventType::Warning, &note)
+        Err(error) => {
+            let note = format!("{code}: {says}: {}", error_chain(&error));
+            Some(event(&id, "RepairFailed", EventType::Warning, &note))
         }
     }
 }
@@ -323,5 +325,28 @@ fn event(about: &str, reason: &str, type_: EventType, note: &str) -> Event {
         note: Some(note.chars().take(1000).collect()),
         action: about.chars().take(128).collect(),
         secondary: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repair_with_nothing_left_to_do_is_no_success() {
+        let proposal = Proposal {
+            code: "VDO-1217".into(),
+            repair: Repair::TaintNode { node: "late".into() },
+            automatic: true,
+            says: "VDO taints late".into(),
+            then: None,
+            undo: None,
+            refused: None,
+        };
+        let reason = |made| repair_event(&proposal, made).map(|event| event.reason);
+        assert_eq!(reason(Ok(Outcome::AlreadyMade)), None);
+        assert_eq!(reason(Ok(Outcome::Made)).as_deref(), Some("Repaired"));
+        let failed = Err(Error::Refused { reason: String::new() });
+        assert_eq!(reason(failed).as_deref(), Some("RepairFailed"));
     }
 }

@@ -78,9 +78,6 @@ fn previous(before: &Value) -> Option<DiskUuidSetting> {
 }
 
 /// Whether vCenter certainly did not change the VM: it answered with a fault, or never received the call.
-pub(super) fn is_unchanged(error: &Error) -> bool {
-    match error {
-        Error::Vcenter { source } => source.fault().is_some() || source.never_reached(),
-        _ => true,
-    }
+pub(super) fn is_unchanged(error: &vsphere::Error) -> bool {
+    error.fault().is_some() || error.never_reached()
 }

@@ -1,6 +1,7 @@
 //! The profile of the cluster and of the spec, from which a manifest is rendered.
 
 use api::{
+    VDOConfigSpec,
     text::{InventoryPath, Span},
     vdo_config::{CloudProvider, NodeDeletionLimits},
 };
@@ -16,8 +17,9 @@ pub(super) fn has_topology(facts: &Facts) -> bool {
     !facts.config.spec.topology_categories().is_empty()
 }
 
-pub(super) fn rewrite(facts: &Facts) -> Rewrite {
-    let Some(images) = &facts.config.spec.images else { return Rewrite::default() };
+/// Where the cluster pulls images from, according to `spec.images`.
+pub fn rewrite(spec: &VDOConfigSpec) -> Rewrite {
+    let Some(images) = &spec.images else { return Rewrite::default() };
     match &images.registry {
         Some(registry) => Rewrite::mirror(registry.0.as_str()),
         None => Rewrite::new(
@@ -39,7 +41,7 @@ pub(super) fn from_facts(facts: &Facts) -> Profile {
     profile.placement = placement(facts);
     profile.windows_nodes = facts.cluster.nodes().any(Node::is_windows);
     profile.topology = has_topology(facts);
-    profile.images.rewrite = rewrite(facts);
+    profile.images.rewrite = rewrite(spec);
     if let Some(images) = &spec.images {
         profile.images.pull_secrets =
             images.pull_secrets.iter().map(|n| n.0.as_str().into()).collect();

@@ -182,7 +182,7 @@ pub(super) fn environment(
         distribution: facts.cluster.platform.name().into(),
         windows_nodes: facts.cluster.nodes().any(Node::is_windows),
         topology: profile::has_topology(facts),
-        rewrite: profile::rewrite(facts),
+        rewrite: profile::rewrite(&facts.config.spec),
         today: Some(facts.now.to_zoned(jiff::tz::TimeZone::UTC).date()),
     }
 }

@@ -163,7 +163,8 @@ impl Fix {
         for proposal in &ready {
             let step = ProgressStep::begin(screen, proposal.says.clone());
             match critical::section(remediation::carry_out(clients, proposal)).await {
-                Ok(()) => step.done(""),
+                Ok(remediation::Outcome::Made) => step.done(""),
+                Ok(remediation::Outcome::AlreadyMade) => step.done("nothing left to do"),
                 Err(error) => {
                     step.failed("");
                     return Err(fix_failed(error));
