@@ -63,6 +63,10 @@ pub(super) enum PublishError {
     ))]
     Elsewhere { volume: String, holder: String },
     #[snafu(display(
+        "CNS answers that the disk of the volume {volume} is in use, but the inventory does not show which VM has it; repeat the call"
+    ))]
+    UnknownHolder { volume: String },
+    #[snafu(display(
         "the VM {vm} has no free slot for the volume {volume}: all its SCSI controllers are full. Detach disks or move pods to another node (VDO-1205)"
     ))]
     NodeFull { volume: String, vm: String },
@@ -83,7 +87,9 @@ impl PublishError {
             | Self::ReadOnly
             | Self::File { .. } => Code::InvalidArgument,
             Self::Busy { .. } => Code::Aborted,
-            Self::Vcenter { .. } | Self::NoDiskUuid { .. } => Code::Unavailable,
+            Self::Vcenter { .. } | Self::NoDiskUuid { .. } | Self::UnknownHolder { .. } => {
+                Code::Unavailable
+            }
             Self::UnknownNode { .. } | Self::UnknownVolume { .. } => Code::NotFound,
             Self::Ambiguous { .. } | Self::OtherVcenter { .. } | Self::Elsewhere { .. } => {
                 Code::FailedPrecondition
@@ -226,7 +232,8 @@ async fn attached_before(
                 let holder = format!("the VM {}", locate::title(&view, &holder));
                 return ElsewhereSnafu { volume, holder }.fail();
             }
-            _ => {}
+            // The watch of the inventory reconnects, or vCenter is slow: later it shows the disk.
+            _ => return UnknownHolderSnafu { volume }.fail(),
         }
     }
     if is_full(&fault) {

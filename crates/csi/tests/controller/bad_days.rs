@@ -74,6 +74,18 @@ async fn a_controller_that_lost_its_lease_changes_nothing() {
     assert_eq!(stage.volumes().await.len(), 3);
 }
 
+/// The answer of an earlier attach was lost, and the inventory does not show the disk yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_in_use_that_no_vm_shows_yet_can_be_asked_for_again() {
+    let stage = Stage::with(Inventory::with_vms(1)).await;
+    let id = stage.create("pvc-1").await.unwrap().volume_id;
+    stage.vcenter.fault(Fault::on("CnsAttachVolume").task_fails("ResourceInUse").times(1)).await;
+    let early = stage.publish(&id, &node(1)).await.unwrap_err();
+    assert_eq!(early.code(), Code::Unavailable, "{early}");
+    assert!(early.message().contains("does not show which VM has it"), "{early}");
+    stage.publish(&id, &node(1)).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_detach_that_waited_until_the_lease_was_lost_is_not_sent() {
     let stage = Stage::with(Inventory::with_vms(1)).await;
