@@ -25,6 +25,9 @@ pub(crate) fn list(screen: &Screen) {
 }
 
 pub(super) async fn run(user: &User<'_>, chosen: &[&Breakage], stays: bool) -> Result<(), Failure> {
+    // The drivers can be ready before VDO knows the privileges of its account, and the fixes depend on them.
+    let checked = user.checks_now("before", TIMEOUT);
+    user.screen.step("VDO has checked everything", checked).await?;
     for (number, breakage) in chosen.iter().enumerate() {
         one(user, breakage, number, chosen.len() == 1, stays).await?;
     }
