@@ -93,7 +93,7 @@ pub struct RepairClients {
     pub vcenters: BTreeMap<String, vsphere::Client>,
 }
 
-/// What became of a repair that did not fail.
+/// The result of a repair that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Made,

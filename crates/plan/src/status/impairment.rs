@@ -1,4 +1,4 @@
-//! What does not work while a vCenter is unreachable, although every driver runs.
+//! The functions that do not work while a vCenter is unreachable, although every driver runs.
 
 use api::vdo_config::StorageProvider;
 
