@@ -9,7 +9,7 @@ use serde::Serialize;
 use snafu::{OptionExt as _, ResultExt as _, ensure};
 
 use crate::{
-    client::{Access, Client},
+    client::{Access, Client, FoundBlob},
     digest::Digest,
     error::{
         Error, FileSnafu, ManifestSnafu, NoContentSnafu, OtherDigestSnafu, ShortSnafu,
@@ -148,7 +148,8 @@ impl Client {
         let repository = &target.repository;
         for bytes in [EMPTY, &artifact.content] {
             let digest = Digest::from_bytes(bytes);
-            if self.blob_size(repository, &digest, Access::Push).await?.is_none() {
+            let found = self.find_blob(repository, &digest, Access::Push).await?;
+            if found == FoundBlob::Missing {
                 let size = bytes.len() as u64;
                 self.send_blob(repository, &digest, size, || bytes.to_vec().into()).await?;
             }

@@ -21,6 +21,7 @@ use crate::{
     error::{
         Error, InterruptedSnafu, NoTokenSnafu, NotFoundSnafu, OtherDigestSnafu, RealmSnafu,
         RefusedSnafu, SetupSnafu, TooLargeSnafu, UnauthorizedSnafu, UnreachableSnafu,
+        UploadPlaceSnafu,
     },
     manifest::{ACCEPTED, Descriptor, RawManifest},
     reference::Repository,
@@ -80,6 +81,26 @@ struct Token {
     token: Option<SecretString>,
     #[serde(default, deserialize_with = "secret")]
     access_token: Option<SecretString>,
+}
+
+/// Whether a registry has a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundBlob {
+    Missing,
+    Sized(u64),
+    /// The registry has it and does not state its size, or a proxy removed that header.
+    OfUnknownSize,
+}
+
+impl FoundBlob {
+    /// Whether the registry has the blob, as far as it states.
+    pub(crate) fn is_complete(self, size: u64) -> bool {
+        match self {
+            Self::Missing => false,
+            Self::Sized(found) => found == size,
+            Self::OfUnknownSize => true,
+        }
+    }
 }
 
 /// The content of a blob, from a certain byte on.
@@ -202,20 +223,21 @@ impl Client {
     }
 
     /// Whether the registry has a blob, and of which size.
-    pub(crate) async fn blob_size(
+    pub(crate) async fn find_blob(
         &self,
         repository: &Repository,
         digest: &Digest,
         access: Access,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<FoundBlob, Error> {
         let name = format!("{repository}@{digest}");
         let url = self.url(repository, &format!("blobs/{digest}"));
         match self.send(repository, access, &name, || self.http.head(&url)).await {
             Ok(response) => {
                 let length = text(response.headers(), header::CONTENT_LENGTH.as_str());
-                Ok(Some(length.and_then(|length| length.parse().ok()).unwrap_or_default()))
+                let size = length.and_then(|length| length.parse().ok());
+                Ok(size.map_or(FoundBlob::OfUnknownSize, FoundBlob::Sized))
             }
-            Err(Error::NotFound { .. }) => Ok(None),
+            Err(Error::NotFound { .. }) => Ok(FoundBlob::Missing),
             Err(error) => Err(error),
         }
     }
@@ -235,14 +257,27 @@ impl Client {
         let place = text(response.headers(), header::LOCATION.as_str());
         let place = place.and_then(|place| response.url().join(place).ok());
         let (status, message) = (response.status(), "it named no place for the upload");
-        let mut place = place.context(RefusedSnafu { name: &name, status, message })?;
+        let place = place.context(RefusedSnafu { name: &name, status, message })?;
+        let host = &repository.host;
+        let shown = place.origin().ascii_serialization();
+        let mut place = self.protected(place).context(UploadPlaceSnafu { host, place: shown })?;
+        // A storage service knows the client by the address. The credentials are only for the registry.
+        let is_registry = Url::parse(&url).is_ok_and(|url| url.origin() == place.origin());
         place.query_pairs_mut().append_pair("digest", &digest.to_string());
         let request = || {
             let request = self.http.put(place.clone());
             let request = request.header(header::CONTENT_TYPE, "application/octet-stream");
             request.header(header::CONTENT_LENGTH, size).body(body())
         };
-        self.send(repository, Access::Push, &name, request).await.map(drop)
+        if is_registry {
+            return self.send(repository, Access::Push, &name, request).await.map(drop);
+        }
+        let unreachable = UnreachableSnafu { host };
+        let sent = async || {
+            let response = request().send().await.context(unreachable)?;
+            judged(&name, response).await
+        };
+        repeated(sent).await.map(drop)
     }
 
     /// Sends a manifest, under a tag or its digest.
@@ -276,17 +311,12 @@ impl Client {
         name: &str,
         request: impl Fn() -> RequestBuilder,
     ) -> Result<Response, Error> {
-        let mut pauses = PAUSES.into_iter();
-        loop {
-            let error = match self.send_once(repository, access, name, &request).await {
-                Ok(response) => return Ok(response),
-                Err(error) => error,
-            };
-            match pauses.next() {
-                Some(pause) if error.is_transient() => tokio::time::sleep(pause).await,
-                _ => return Err(error),
-            }
-        }
+        repeated(async || self.send_once(repository, access, name, &request).await).await
+    }
+
+    /// A registry with TLS must not lead to a connection without TLS.
+    fn protected(&self, url: Url) -> Option<Url> {
+        Some(url).filter(|url| url.scheme() == "https" || self.scheme == "http")
     }
 
     async fn send_once(
@@ -346,9 +376,7 @@ impl Client {
             Challenge::Bearer { realm, service, scope } => (realm, service, scope),
         };
         let host = &repository.host;
-        let url = Url::parse(&realm).ok();
-        // A registry with TLS must not send the password over a connection without TLS.
-        let url = url.filter(|url| url.scheme() == "https" || self.scheme == "http");
+        let url = Url::parse(&realm).ok().and_then(|url| self.protected(url));
         let mut url = url.context(RealmSnafu { host, realm })?;
         // The scope of a challenge can be narrower than what follows.
         let scope = match access {
@@ -373,6 +401,21 @@ impl Client {
         let token = token.filter(|token| !token.expose_secret().is_empty());
         let token = token.context(NoTokenSnafu { host })?;
         Ok(Some(format!("Bearer {}", token.expose_secret()).into()))
+    }
+}
+
+/// Sends a request, again after a passing failure.
+async fn repeated(send: impl AsyncFn() -> Result<Response, Error>) -> Result<Response, Error> {
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        let error = match send().await {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        match pauses.next() {
+            Some(pause) if error.is_transient() => tokio::time::sleep(pause).await,
+            _ => return Err(error),
+        }
     }
 }
 

@@ -51,6 +51,11 @@ pub enum Error {
     #[snafu(display("the token service of {host} is {realm:?}, which VDO does not use"))]
     Realm { host: String, realm: String },
 
+    #[snafu(display(
+        "the registry {host} wants its uploads at {place}, where everybody on the way can read them"
+    ))]
+    UploadPlace { host: String, place: String },
+
     #[snafu(display("the token service of {host} gave no token"))]
     NoToken { host: String },
 
@@ -130,6 +135,9 @@ impl Error {
                 "the registry rejects the credentials, or they do not allow this: check the user's permissions"
             }
             Self::Realm { .. } => "the token service must use https://",
+            Self::UploadPlace { .. } => {
+                "the registry must name a place with https://: behind a proxy with TLS, set the registry's external address"
+            }
             Self::OtherDigest { .. } => {
                 "the registry or a proxy before it serves other content than the publisher's: do not use it"
             }

@@ -127,8 +127,8 @@ async fn send(
     blob: &Descriptor,
     progress: &mut dyn FnMut(u64),
 ) -> Result<u64, Error> {
-    let there = client.blob_size(repository, &blob.digest, Access::Push).await?;
-    let Some(place) = archive.place(&blob.digest).filter(|_| there != Some(blob.size)) else {
+    let found = client.find_blob(repository, &blob.digest, Access::Push).await?;
+    let Some(place) = archive.place(&blob.digest).filter(|_| !found.is_complete(blob.size)) else {
         return Ok(0);
     };
     let (path, sent) = (archive.path.clone(), Arc::default());

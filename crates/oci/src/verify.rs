@@ -2,7 +2,7 @@
 
 use crate::{
     archive::Archive,
-    client::{Access, Client},
+    client::{Access, Client, FoundBlob},
     error::Error,
     import::{Target, placed},
     progress::Progress,
@@ -17,7 +17,7 @@ pub struct RegistryProblem {
 }
 
 /// Checks that a registry has every image of an archive: each manifest with the same digest, under the same tag, and each
-/// blob with the same size. Returns what is wrong.
+/// blob with the same size, if the registry states it. Returns what is wrong.
 pub async fn verify_registry(
     client: &Client,
     archive: &Archive,
@@ -55,12 +55,12 @@ pub async fn verify_registry(
         }
         for blob in &blobs {
             let digest = &blob.digest;
-            match client.blob_size(repository, digest, Access::Pull).await? {
-                Some(size) if size == blob.size => {}
-                Some(size) => {
+            match client.find_blob(repository, digest, Access::Pull).await? {
+                FoundBlob::Missing => wrong(format!("the blob {digest} is missing")),
+                FoundBlob::Sized(size) if size != blob.size => {
                     wrong(format!("the blob {digest} has {size} bytes, not {}", blob.size));
                 }
-                None => wrong(format!("the blob {digest} is missing")),
+                FoundBlob::Sized(_) | FoundBlob::OfUnknownSize => {}
             }
         }
         progress.done(0);

@@ -1,12 +1,12 @@
 //! Accounts, certificate authorities and proxies.
 
-use oci::{Client, ClientOptions, Credentials, Error, Silent};
+use oci::{Archive, Client, ClientOptions, Credentials, Error, Silent, Target};
 use testkit::{Registry, Workdir};
 
 use crate::{
     connect_proxy::connect_proxy,
     front::{Behaviour, Front, login},
-    images::{push, wanted},
+    images::{crane, plain, push, wanted},
 };
 
 /// Exports an image through a front, with these options.
@@ -73,6 +73,69 @@ async fn a_registry_with_tls_cannot_send_the_password_to_a_service_without_tls()
     let refused = export(&front, &workdir, options).await.unwrap_err();
     assert!(matches!(refused, Error::Realm { .. }), "{refused}");
     assert_eq!(thief.requests(), Vec::<String>::new());
+}
+
+/// Imports an archive through a front with TLS, with the credentials of the front and these authorities.
+async fn import(
+    front: &Front,
+    workdir: &Workdir,
+    archive: &Archive,
+    authorities: &[&Front],
+) -> Result<(), Error> {
+    let authorities = authorities.iter().filter_map(|front| front.authority.clone());
+    let options = ClientOptions {
+        credentials: credentials(workdir, &login(&front.address.to_string())),
+        authorities: Some(authorities.collect::<String>().into_bytes()),
+        ..ClientOptions::default()
+    };
+    let target = Target::parse(&format!("{}/team", front.address)).unwrap();
+    oci::import(&Client::new(options)?, archive, &target, &mut Silent).await.map(drop)
+}
+
+#[tokio::test]
+async fn the_place_of_an_upload_gets_credentials_only_if_it_is_the_registry() {
+    let workdir = Workdir::new("uploads").unwrap();
+    let registry = Registry::start().await;
+    let digest = push(&registry, &workdir, "vdo");
+    let path = workdir.path().join("bundle.tar");
+    let wanted = wanted(&["vdo"], &registry.address().to_string());
+    oci::export(&plain(), &wanted, &path, &mut Silent).await.unwrap();
+    let archive = Archive::open(&path).unwrap();
+
+    // Without TLS, everybody on the way could read the credentials.
+    let site = Registry::start().await;
+    let thief = Front::before(site.address(), Behaviour::default()).await;
+    let uploads = Some(format!("http://{}", thief.address));
+    let behaviour = Behaviour { basic: true, uploads, ..Behaviour::default() };
+    let front = Front::with_tls(site.address(), behaviour).await;
+    let refused = import(&front, &workdir, &archive, &[&front]).await.unwrap_err();
+    assert!(matches!(refused, Error::UploadPlace { .. }), "{refused}");
+    let (shown, help) = (refused.to_string(), refused.help().unwrap());
+    assert!(shown.contains(&thief.address.to_string()), "{shown}");
+    assert!(help.contains("https://"), "{help}");
+    assert_eq!(thief.requests(), Vec::<String>::new());
+
+    // A storage service next to the registry knows the client by the address of the upload.
+    let storage = Front::with_tls(site.address(), Behaviour::default()).await;
+    let uploads = Some(format!("https://{}", storage.address));
+    front.set(Behaviour { basic: true, uploads: uploads.clone(), ..Behaviour::default() });
+    import(&front, &workdir, &archive, &[&front, &storage]).await.unwrap();
+    let uploaded = storage.requests();
+    assert!(uploaded.iter().any(|request| request.starts_with("PUT /v2/team/vdo/blobs/uploads/")));
+    assert_eq!(storage.authorized(), Vec::<String>::new());
+    let image = format!("{}/team/vdo:1", site.address());
+    assert_eq!(crane(&["digest", "--insecure", &image]), digest.to_string());
+
+    // It does not get them on demand either.
+    let other = Registry::start().await;
+    let storage = Behaviour { basic: true, ..Behaviour::default() };
+    let storage = Front::with_tls(other.address(), storage).await;
+    let uploads = Some(format!("https://{}", storage.address));
+    let behaviour = Behaviour { basic: true, uploads, ..Behaviour::default() };
+    let front = Front::with_tls(other.address(), behaviour).await;
+    let refused = import(&front, &workdir, &archive, &[&front, &storage]).await.unwrap_err();
+    assert!(refused.to_string().contains("401 Unauthorized"), "{refused}");
+    assert_eq!(storage.authorized(), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -186,3 +186,28 @@ async fn an_import_continues_after_an_interruption() {
     assert!(uploads("b") >= 1, "{requests:?}");
     assert_eq!(oci::verify_registry(&client, &archive, &target, &mut Silent).await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn a_registry_that_states_no_sizes_is_intact_and_gets_no_blob_twice() {
+    let workdir = Workdir::new("lengths").unwrap();
+    let registry = Registry::start().await;
+    push(&registry, &workdir, "vdo");
+    let path = workdir.path().join("bundle.tar");
+    let wanted = wanted(&["vdo"], &registry.address().to_string());
+    oci::export(&plain(), &wanted, &path, &mut Silent).await.unwrap();
+    let archive = Archive::open(&path).unwrap();
+
+    let site = Registry::start().await;
+    let behaviour = Behaviour { no_lengths: true, ..Behaviour::default() };
+    let front = Front::before(site.address(), behaviour).await;
+    let target = Target::parse(&front.address.to_string()).unwrap();
+    let empty = oci::verify_registry(&plain(), &archive, &target, &mut Silent).await.unwrap();
+    assert!(empty.iter().any(|problem| problem.text.contains("the blob")), "{empty:?}");
+    oci::import(&plain(), &archive, &target, &mut Silent).await.unwrap();
+    let problems = oci::verify_registry(&plain(), &archive, &target, &mut Silent).await.unwrap();
+    assert_eq!(problems, []);
+    front.requests();
+    oci::import(&plain(), &archive, &target, &mut Silent).await.unwrap();
+    let again = front.requests();
+    assert!(!again.iter().any(|request| request.contains("/blobs/uploads/")), "{again:?}");
+}

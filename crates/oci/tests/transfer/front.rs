@@ -38,12 +38,18 @@ pub(crate) struct Behaviour {
     pub(crate) manipulates: bool,
     /// Ignores the header `Range`, as some registries do.
     pub(crate) no_ranges: bool,
+    /// Answers `HEAD` without the header `Content-Length`, as some proxies do.
+    pub(crate) no_lengths: bool,
+    /// Where clients send blobs, instead of the proxy itself.
+    pub(crate) uploads: Option<String>,
 }
 
 #[derive(Default)]
 struct Shared {
     behaviour: Mutex<Behaviour>,
     requests: Mutex<Vec<String>>,
+    /// The requests with credentials.
+    authorized: Mutex<Vec<String>>,
     address: Mutex<String>,
 }
 
@@ -110,6 +116,11 @@ impl Front {
     pub(crate) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.shared.requests.lock().unwrap())
     }
+
+    /// All requests with the header `Authorization`.
+    pub(crate) fn authorized(&self) -> Vec<String> {
+        self.shared.authorized.lock().unwrap().clone()
+    }
 }
 
 /// Serves one request and closes the connection.
@@ -143,6 +154,9 @@ async fn serve(
     let mut words = first.split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let shown = format!("{method} {path} {range}").trim_end().to_owned();
+    if !authorization.is_empty() {
+        shared.authorized.lock().unwrap().push(shown.clone());
+    }
     shared.requests.lock().unwrap().push(shown);
     if let Some(answer) = refusal(&behaviour, shared, method, path, &authorization) {
         client.write_all(answer.as_bytes()).await?;
@@ -152,12 +166,18 @@ async fn serve(
     let request = format!("{first}\r\n{kept}Connection: close\r\n\r\n");
     server.write_all(request.as_bytes()).await?;
     let is_blob = method == "GET" && path.contains("/blobs/");
-    if !is_blob {
+    let is_changed =
+        method == "HEAD" && behaviour.no_lengths || method == "POST" && behaviour.uploads.is_some();
+    if !is_blob && !is_changed {
         copy_bidirectional(&mut client, &mut server).await?;
         return client.shutdown().await;
     }
     let mut answer = Vec::new();
     server.read_to_end(&mut answer).await?;
+    if is_changed {
+        client.write_all(changed(&behaviour, method, &answer).as_bytes()).await?;
+        return client.shutdown().await;
+    }
     let start = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(0) + 4;
     if behaviour.manipulates
         && let Some(last) = answer[start..].last_mut()
@@ -167,6 +187,17 @@ async fn serve(
     shorten(shared, &mut answer, start);
     client.write_all(&answer).await?;
     client.shutdown().await
+}
+
+/// An answer without a body, with other headers.
+fn changed(behaviour: &Behaviour, method: &str, answer: &[u8]) -> String {
+    let text = String::from_utf8_lossy(answer);
+    let line = |line: &str| match (line.split_once(": "), &behaviour.uploads) {
+        (Some(("Content-Length", _)), _) if method == "HEAD" => String::new(),
+        (Some(("Location", path)), Some(host)) => format!("Location: {host}{path}\r\n"),
+        _ => format!("{line}\r\n"),
+    };
+    text.trim_end().lines().map(line).collect::<String>() + "\r\n"
 }
 
 /// Cuts the answer if that is due.
