@@ -13,8 +13,9 @@ use csi::{
     node_set::NodeSet,
     node_topology,
     proto::csi::{
-        ControllerPublishVolumeRequest, CreateVolumeRequest, DeleteVolumeRequest,
-        ListVolumesRequest, Topology, TopologyRequirement, controller_server::Controller as _,
+        ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, CreateVolumeRequest,
+        DeleteVolumeRequest, ListVolumesRequest, Topology, TopologyRequirement,
+        controller_server::Controller as _,
     },
     records::MemoryRecords,
     vcenters::{SharedSettings, Supervisor, Vcenters},
@@ -66,32 +67,84 @@ async fn connect(all: &[&Vcenter]) -> (Vcenters, Supervisor) {
     (vcenters, supervisor)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn volumes_are_created_in_the_vcenter_of_their_zone() {
-    let inventory = |tag: &'static str, vm: usize| {
-        let paths: &[&str] = &["/DC0"];
-        Inventory::small().vms([Vm::numbered("node", vm)]).category("k8s-zone", &[(tag, paths)])
-    };
-    let (one, two) = tokio::join!(
-        Vcenter::start(inventory("zone-1", 1)),
-        Vcenter::start(inventory("zone-2", 2))
-    );
-    let (vcenters, supervisor) = connect(&[&one, &two]).await;
+fn service(vcenters: &Vcenters) -> ControllerService {
     let max_snapshots = SnapshotLimits { any: 3, vsan: None, vvol: None };
     let settings = ControllerSettings { categories: categories(), max_snapshots };
-    let records = Arc::new(MemoryRecords::default());
-    let nodes = NodeSet::default();
-    let service = ControllerService::new(vcenters, records, nodes, settings, Metrics::default());
-    let create = |name: &str, at: &str| CreateVolumeRequest {
+    let (records, nodes) = (Arc::new(MemoryRecords::default()), NodeSet::default());
+    ControllerService::new(vcenters.clone(), records, nodes, settings, Metrics::default())
+}
+
+/// A vCenter that is one zone and has one VM.
+fn zone_of(tag: &'static str, vm: usize) -> Inventory {
+    Inventory::small().vms([Vm::numbered("node", vm)]).category("k8s-zone", &[(tag, &["/DC0"])])
+}
+
+fn preferring(name: &str, at: &str) -> CreateVolumeRequest {
+    CreateVolumeRequest {
         accessibility_requirements: Some(TopologyRequirement {
             requisite: vec![zone("zone-1"), zone("zone-2")],
             preferred: vec![zone(at)],
         }),
         ..create_request(name, GIB)
-    };
+    }
+}
+
+/// A VM was copied to the other vCenter with its uuid: the copy is as good a candidate as the node itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_is_detached_although_another_vcenter_has_a_copy_of_its_vm() {
+    let (one, two) =
+        tokio::join!(Vcenter::start(zone_of("zone-1", 1)), Vcenter::start(zone_of("zone-2", 2)));
+    let (vcenters, supervisor) = connect(&[&one, &two]).await;
+    let service = service(&vcenters);
+    let mut attached = Vec::new();
+    for (name, at, vm) in [("pvc-1", "zone-1", 1), ("pvc-2", "zone-2", 2)] {
+        let response = service.create_volume(Request::new(preferring(name, at))).await.unwrap();
+        let publish = ControllerPublishVolumeRequest {
+            volume_id: response.into_inner().volume.unwrap().volume_id,
+            node_id: node(vm),
+            volume_capability: Some(common::mount()),
+            ..Default::default()
+        };
+        service.controller_publish_volume(Request::new(publish.clone())).await.unwrap();
+        attached.push(publish);
+    }
+    let copy = |number| Vm { name: "copy".into(), ..Vm::numbered("node", number) };
+    one.add_vms("DC0", [copy(2)]).await;
+    two.add_vms("DC0", [copy(1)]).await;
+    for publish in attached {
+        eventually("the driver knows the copy", 30, async || {
+            let again = service.controller_publish_volume(Request::new(publish.clone())).await;
+            let refused = again.err().map(|status| status.message().to_owned());
+            refused.filter(|text| text.contains("/DC0/vm/copy")).ok_or("not yet")
+        })
+        .await;
+        let detach = ControllerUnpublishVolumeRequest {
+            volume_id: publish.volume_id.clone(),
+            node_id: publish.node_id,
+            ..Default::default()
+        };
+        // The second call finds nothing to detach.
+        for _ in 0..2 {
+            let request = Request::new(detach.clone());
+            service.controller_unpublish_volume(request).await.unwrap();
+        }
+        for vcenter in [&one, &two] {
+            let truth = vcenter.truth().await["datacenters"][0]["vms"].to_string();
+            assert!(!truth.contains(&publish.volume_id), "{truth}");
+        }
+    }
+    supervisor.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volumes_are_created_in_the_vcenter_of_their_zone() {
+    let (one, two) =
+        tokio::join!(Vcenter::start(zone_of("zone-1", 1)), Vcenter::start(zone_of("zone-2", 2)));
+    let (vcenters, supervisor) = connect(&[&one, &two]).await;
+    let service = service(&vcenters);
     for (name, at, vcenter) in [("pvc-1", "zone-1", &one), ("pvc-2", "zone-2", &two)] {
         vcenter.forget_calls().await;
-        let response = service.create_volume(Request::new(create(name, at))).await.unwrap();
+        let response = service.create_volume(Request::new(preferring(name, at))).await.unwrap();
         let volume = response.into_inner().volume.unwrap();
         assert_eq!(volume.accessible_topology, [zone(at)]);
         assert_eq!(vcenter.calls().await.count("CnsCreateVolume"), 1);

@@ -7,7 +7,7 @@ use tonic::Code;
 use vsphere::{
     BiosUuid, Fault,
     cns::VolumeId,
-    inventory::{Lookup, Vm},
+    inventory::{Absence, Lookup, Vm},
 };
 
 use super::{
@@ -75,13 +75,13 @@ pub(super) async fn unpublish(
     let (volume, node) = (&request.volume_id, &request.node_id);
     ensure!(!volume.is_empty(), NoVolumeSnafu);
     let _lock = driver.locks.volume(volume)?;
-    let vms = if node.is_empty() {
-        all_holders(driver, volume).await?
+    if node.is_empty() {
+        for (connection, vm) in all_holders(driver, volume).await? {
+            detach(driver, &connection, &vm, volume).await?;
+        }
     } else {
-        vms_of(driver, volume, node).await?
-    };
-    for (connection, vm) in vms {
-        detach(driver, &connection, &vm, volume).await?;
+        let candidates = candidates(driver, volume, node).await?;
+        detach_from_node(driver, candidates, volume, node).await?;
     }
     Ok(ControllerUnpublishVolumeResponse {})
 }
@@ -102,52 +102,100 @@ async fn all_holders(
     Ok(holders)
 }
 
-/// The VMs of the node. None if vCenter says that there is no such VM: a VM that is gone has no disks. Copies that
-/// share the uuid count only if they have the volume.
-async fn vms_of(
+/// The VMs that can be a node.
+#[derive(Debug, Default)]
+struct Candidates {
+    vms: Vec<(Connection, Arc<Vm>)>,
+    /// Why a further VM with this uuid is not in the inventory, although it can exist.
+    hidden: Option<&'static str>,
+}
+
+/// All VMs with the uuid of the node, in all vCenters: copies share it. None if vCenter says that there is no such VM: a
+/// VM that is gone has no disks.
+async fn candidates(
     driver: &Driver,
     volume: &str,
     node: &str,
-) -> Result<Vec<(Connection, Arc<Vm>)>, UnpublishError> {
+) -> Result<Candidates, UnpublishError> {
     // No VM can have such an id.
-    let Ok(uuid) = node.parse::<BiosUuid>() else { return Ok(Vec::new()) };
+    let Ok(uuid) = node.parse::<BiosUuid>() else { return Ok(Candidates::default()) };
     let connections = driver.vcenters.all().context(VcenterSnafu { volume })?;
-    let mut departed = None;
+    let (mut found, mut is_gone) = (Candidates::default(), false);
     for connection in &connections {
-        match connection.find_vm(uuid) {
-            Lookup::Found(vm) => return Ok(vec![(connection.clone(), vm)]),
-            Lookup::Several(vms) => {
-                let with = vms.into_iter().filter(|vm| locate::disk_on(vm, volume).is_some());
-                return Ok(with.map(|vm| (connection.clone(), vm)).collect());
+        let vms = match connection.find_vm(uuid) {
+            Lookup::Found(vm) => vec![vm],
+            Lookup::Several(vms) => vms,
+            Lookup::Departed(departure) => {
+                let why = why_hidden(&departure.absence);
+                is_gone |= why.is_none();
+                found.hidden = found.hidden.or(why);
+                Vec::new()
             }
-            Lookup::Departed(departure) => departed = Some(departure),
-            Lookup::Unseen => {}
-        }
+            Lookup::Unseen => Vec::new(),
+        };
+        found.vms.extend(vms.into_iter().map(|vm| (connection.clone(), vm)));
+    }
+    if !found.vms.is_empty() {
+        return Ok(found);
     }
     for connection in &connections {
         connection.require_live().context(VcenterSnafu { volume })?;
     }
-    if let Some(departure) = departed {
-        use vsphere::inventory::Absence;
-        let why = match departure.absence {
-            Absence::Gone(_) => return Ok(Vec::new()),
-            Absence::Invisible { .. } => "the driver's vSphere user lost the permission to see it",
-            Absence::Elsewhere => "it was moved out of the configured datacenters",
-            Absence::Unreachable => "vCenter has not answered yet",
-        };
+    if let Some(why) = found.hidden {
         return HiddenSnafu { volume, node, why }.fail();
+    }
+    if is_gone {
+        return Ok(found);
     }
     // Never seen by this process. It may be outside the configured datacenters.
     for connection in connections {
-        let found = connection.client.find_by_bios_uuid(&[uuid]).await;
-        let found = found.context(SearchSnafu { node })?;
-        if let Some(vm) = found.into_iter().flatten().next() {
-            return Ok(vec![(connection, vm)]);
+        let vms = connection.client.find_vms().await.context(SearchSnafu { node })?;
+        let vms = vms.vms_by_bios_uuid(uuid).into_iter();
+        found.vms.extend(vms.map(|vm| (connection.clone(), vm)));
+    }
+    if found.vms.is_empty() {
+        // Without the permission to see the VM, a search finds nothing either.
+        require_unattached(driver, volume, node).await?;
+    }
+    Ok(found)
+}
+
+/// Why a VM that is not in the inventory can still exist. `None` if it does not.
+fn why_hidden(absence: &Absence) -> Option<&'static str> {
+    match absence {
+        Absence::Gone(_) => None,
+        Absence::Invisible { .. } => {
+            Some("the driver's vSphere user lost the permission to see it")
+        }
+        Absence::Elsewhere => Some("it was moved out of the configured datacenters"),
+        Absence::Unreachable => Some("vCenter has not answered yet"),
+    }
+}
+
+/// Detaches the volume from the VM that has it. A volume is on one VM at a time: if CNS detaches it from one, the others
+/// are not asked. Otherwise all of them must answer that they do not have it.
+async fn detach_from_node(
+    driver: &Driver,
+    candidates: Candidates,
+    volume: &str,
+    node: &str,
+) -> Result<(), UnpublishError> {
+    let Candidates { vms, hidden } = candidates;
+    let has_disk = |(_, vm): &(Connection, Arc<Vm>)| locate::disk_on(vm, volume).is_some();
+    let (shown, others): (Vec<_>, Vec<_>) = vms.into_iter().partition(has_disk);
+    let mut failed = None;
+    for (connection, vm) in shown.into_iter().chain(others) {
+        match detach(driver, &connection, &vm, volume).await {
+            Ok(Answer::Detached) => return Ok(()),
+            Ok(Answer::NotAttached | Answer::NoVm) => {}
+            Err(error) => failed = failed.or(Some(error)),
         }
     }
-    // Without the permission to see the VM, a search finds nothing either.
-    require_unattached(driver, volume, node).await?;
-    Ok(Vec::new())
+    match failed {
+        Some(error) => Err(error),
+        None if hidden.is_some() => require_unattached(driver, volume, node).await,
+        None => Ok(()),
+    }
 }
 
 /// Fails unless vCenter says that no VM has the disk, or that a visible VM has it, which is not the VM of `node`.
@@ -196,14 +244,16 @@ async fn require_unattached(
     HiddenSnafu { volume, node, why }.fail()
 }
 
+/// Detaches the volume from the VM, or makes sure that the VM does not have it.
 async fn detach(
     driver: &Driver,
     connection: &Connection,
     vm: &Vm,
     volume: &str,
-) -> Result<(), UnpublishError> {
-    if detach_once(driver, connection, vm, volume).await? == Answer::Detached {
-        return Ok(());
+) -> Result<Answer, UnpublishError> {
+    let first = detach_once(driver, connection, vm, volume).await?;
+    if first != Answer::NotAttached {
+        return Ok(first);
     }
     let title = || locate::title(&connection.inventory().view(), vm);
     // A controller that was killed leaves its tasks to vCenter, and nobody detaches the disk after this answer. Later, an
@@ -217,20 +267,20 @@ async fn detach(
         ensure!(!attaching, AttachingSnafu { volume, vm: title() });
     }
     // Such a task may have ended just before.
-    if detach_once(driver, connection, vm, volume).await? == Answer::Detached
-        || is_gone_from(connection, vm, volume).await
-    {
-        return Ok(());
+    let second = detach_once(driver, connection, vm, volume).await?;
+    if second != Answer::NotAttached || is_gone_from(connection, vm, volume).await {
+        return Ok(second);
     }
     StillThereSnafu { volume, vm: title() }.fail()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    /// Or the VM does not exist any more.
     Detached,
     /// CNS knows of no such attachment.
     NotAttached,
+    /// The VM does not exist any more.
+    NoVm,
 }
 
 async fn detach_once(
@@ -244,8 +294,8 @@ async fn detach_once(
     let Err(refused) = detached else { return Ok(Answer::Detached) };
     let is_gone = |fault: &Fault| fault.proves_absence_of(&vm.reference);
     match &refused {
-        Refused::Call(error) if error.fault().is_some_and(is_gone) => return Ok(Answer::Detached),
-        Refused::Volume(fault) if fault.chain().any(is_gone) => return Ok(Answer::Detached),
+        Refused::Call(error) if error.fault().is_some_and(is_gone) => return Ok(Answer::NoVm),
+        Refused::Volume(fault) if fault.chain().any(is_gone) => return Ok(Answer::NoVm),
         Refused::Volume(fault) if is_volume_missing(fault) => return Ok(Answer::NotAttached),
         Refused::Call(_) | Refused::Volume(_) | Refused::NotLeading => {}
     }
