@@ -6,12 +6,15 @@ use snafu::{OptionExt as _, Snafu, ensure};
 use tonic::Code;
 
 use super::{Driver, locate, status_of};
-use crate::proto::csi::{
-    ControllerGetCapabilitiesResponse, ControllerServiceCapability,
-    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeCapability,
-    controller_service_capability::{Rpc, Type as CapabilityType, rpc::Type},
-    validate_volume_capabilities_response::Confirmed,
-    volume_capability::{AccessType, access_mode::Mode},
+use crate::{
+    node::filesystem::FileSystem,
+    proto::csi::{
+        ControllerGetCapabilitiesResponse, ControllerServiceCapability,
+        ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeCapability,
+        controller_service_capability::{Rpc, Type as CapabilityType, rpc::Type},
+        validate_volume_capabilities_response::Confirmed,
+        volume_capability::{AccessType, access_mode::Mode},
+    },
 };
 
 pub(super) const VOLUME_TYPE: &str = "type";
@@ -59,15 +62,26 @@ pub(super) enum CapabilityError {
         "a block volume cannot have the access mode {mode}: vSphere attaches it to one VM at a time. Use ReadWriteOnce or ReadWriteOncePod"
     ))]
     Mode { mode: &'static str },
-    #[snafu(display("the file system {fs_type} is not supported; use ext4, xfs, ext3 or btrfs"))]
-    FsType { fs_type: String },
+    #[snafu(display(
+        "the file system \"{fs_type}\" is not supported: set csi.storage.k8s.io/fstype in the StorageClass to one of {known}"
+    ))]
+    FsType { fs_type: String, known: String },
 }
 
+/// Checks the capabilities of a new volume.
 pub(super) fn check(capabilities: &[VolumeCapability]) -> Result<(), CapabilityError> {
     ensure!(!capabilities.is_empty(), MissingSnafu);
-    capabilities.iter().try_for_each(check_one)
+    for capability in capabilities {
+        check_one(capability)?;
+        if let Some(AccessType::Mount(mount)) = &capability.access_type {
+            check_fs_type(&mount.fs_type)?;
+        }
+    }
+    Ok(())
 }
 
+/// Checks a capability of an existing volume. Its file system is the node plugin's concern: the volume can come from
+/// another driver.
 pub(super) fn check_one(capability: &VolumeCapability) -> Result<(), CapabilityError> {
     let mode = capability.access_mode.as_ref().context(NoModeSnafu)?;
     let mode = Mode::try_from(mode.mode).unwrap_or(Mode::Unknown);
@@ -81,17 +95,16 @@ pub(super) fn check_one(capability: &VolumeCapability) -> Result<(), CapabilityE
             return ModeSnafu { mode: mode.as_str_name() }.fail();
         }
     }
-    match capability.access_type.as_ref().context(NoTypeSnafu)? {
-        AccessType::Mount(mount) => check_fs_type(&mount.fs_type),
-        AccessType::Block(_) => Ok(()),
-    }
+    capability.access_type.as_ref().context(NoTypeSnafu).map(drop)
 }
 
+/// The file system of a new volume must be one that the node plugin can mount. An empty text means the default.
 pub(super) fn check_fs_type(fs_type: &str) -> Result<(), CapabilityError> {
-    // An empty text means the default. Windows nodes use ntfs.
-    let known = ["", "ext3", "ext4", "xfs", "btrfs", "ntfs"];
-    ensure!(known.contains(&fs_type.to_ascii_lowercase().as_str()), FsTypeSnafu { fs_type });
-    Ok(())
+    if fs_type.is_empty() || FileSystem::parse(fs_type).is_some() {
+        return Ok(());
+    }
+    let known = FileSystem::ALL.map(FileSystem::name).join(", ");
+    FsTypeSnafu { fs_type, known }.fail()
 }
 
 /// Whether a request is for a raw block volume.
@@ -143,4 +156,37 @@ pub(super) async fn validate(
             ValidateVolumeCapabilitiesResponse { confirmed: None, message: error.to_string() }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::csi::volume_capability::{AccessMode, MountVolume};
+
+    fn mounted(fs_type: &str) -> VolumeCapability {
+        let mount = MountVolume { fs_type: fs_type.into(), ..MountVolume::default() };
+        VolumeCapability {
+            access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+            access_type: Some(AccessType::Mount(mount)),
+        }
+    }
+
+    #[test]
+    fn a_new_volume_gets_only_a_file_system_that_the_node_plugin_can_mount() {
+        for fs_type in ["", "ext4", "EXT4", "xfs", "Btrfs", "ext3"] {
+            check(&[mounted(fs_type)]).unwrap();
+            assert!(fs_type.is_empty() || FileSystem::parse(fs_type).is_some(), "{fs_type}");
+        }
+        for fs_type in ["ntfs", "zfs", "ext4 "] {
+            let refused = check(&[mounted(fs_type)]).unwrap_err().to_string();
+            for part in [fs_type, "csi.storage.k8s.io/fstype", "ext3, ext4, xfs, btrfs"] {
+                assert!(refused.contains(part), "{refused}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_existing_volume_is_attached_whatever_its_file_system_is() {
+        check_one(&mounted("ntfs")).unwrap();
+    }
 }

@@ -31,8 +31,9 @@ impl FileSystem {
     pub const DEFAULT: Self = Self::Ext4;
     pub const ALL: [Self; 4] = [Self::Ext3, Self::Ext4, Self::Xfs, Self::Btrfs];
 
+    /// The file system of this name, in any case as in upstream's driver.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        Self::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 
     pub fn name(self) -> &'static str {
