@@ -50,7 +50,7 @@ func (c *control) routes() map[string]map[string]lever {
 		"/restart":        {"POST": c.restart},
 		"/clock":          {"POST": c.setClock},
 		"/disk-agent":     {"PUT": c.setDiskAgent},
-		"/volumes":        {"POST": c.addVolumes},
+		"/volumes":        {"POST": c.addVolumes, "PATCH": c.moveVolume},
 	}
 }
 

@@ -118,3 +118,42 @@ func (c *volumes) attachEach(ids []string, each int) (attached int) {
 	}
 	return attached
 }
+
+// moveVolume is the lever PATCH /volumes: the disk of a volume is on another datastore, as after a Storage vMotion.
+func (c *control) moveVolume(r *http.Request, b []byte) (any, error) {
+	var wanted struct {
+		Datastore string `json:"datastore"`
+	}
+	id, err := query(r, "id")
+	if err == nil {
+		err = decodeStrict(b, &wanted)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ds, err := at[*simulator.Datastore](c.sim, wanted.Datastore)
+	if err != nil {
+		return nil, err
+	}
+	moved := c.sim.volumes.change(cnstypes.CnsVolumeId{Id: id}, func(v *volume) {
+		v.datastore, v.DatastoreUrl = ds.Self, ds.Info.GetDatastoreInfo().Url
+	})
+	if !moved {
+		return nil, fmt.Errorf("no volume has the id %q", id)
+	}
+	c.sim.catalog(func(all diskCatalog) {
+		for _, objects := range all {
+			if o := objects[types.ID{Id: id}]; o != nil {
+				delete(objects, types.ID{Id: id})
+				backing := o.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo)
+				backing.Datastore, backing.FilePath = ds.Self, fmt.Sprintf("[%s] fcd/%s.vmdk", ds.Name, id)
+				if all[ds.Self] == nil {
+					all[ds.Self] = map[types.ID]*simulator.VStorageObject{}
+				}
+				all[ds.Self][types.ID{Id: id}] = o
+				return
+			}
+		}
+	})
+	return map[string]string{"moved": id}, nil
+}

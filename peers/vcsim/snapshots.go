@@ -49,7 +49,18 @@ func (c *volumes) CnsDeleteSnapshots(_ *simulator.Context, req *cnstypes.CnsDele
 	return &cnsmethods.CnsDeleteSnapshotBody{Res: &cnstypes.CnsDeleteSnapshotsResponse{Returnval: task}}
 }
 
-// CnsQuerySnapshots lists the snapshots of one volume, or of all.
+// page cuts the page of a cursor out of a list.
+func page(out *cnstypes.CnsSnapshotQueryResult, at *cnstypes.CnsCursor) {
+	total := int64(len(out.Entries))
+	from, to := min(max(at.Offset, 0), total), total
+	if at.Limit > 0 {
+		to = min(from+at.Limit, total)
+	}
+	out.Entries = out.Entries[from:to]
+	out.Cursor = cnstypes.CnsCursor{Offset: to, Limit: at.Limit, TotalRecords: total}
+}
+
+// CnsQuerySnapshots lists the snapshots of one volume, or of all, and honours the cursor.
 func (c *volumes) CnsQuerySnapshots(_ *simulator.Context, req *cnstypes.CnsQuerySnapshots) soap.HasFault {
 	task := c.sim.run(cnsTaskEntity, "CnsQuerySnapshots", func() (types.AnyType, types.BaseMethodFault) {
 		specs := req.SnapshotQueryFilter.SnapshotQuerySpecs
@@ -70,6 +81,9 @@ func (c *volumes) CnsQuerySnapshots(_ *simulator.Context, req *cnstypes.CnsQuery
 			defer c.mu.Unlock()
 			for _, id := range c.sorted {
 				add(c.all[id].snapshots)
+			}
+			if cursor := req.SnapshotQueryFilter.Cursor; cursor != nil {
+				page(out, cursor)
 			}
 			return out, nil
 		}
@@ -111,6 +125,9 @@ func (c *volumes) sourceProblem(spec cnstypes.CnsVolumeCreateSpec) types.BaseMet
 	}
 	if v.snapshot(source.SnapshotId) == nil {
 		return &cnstypes.CnsSnapshotNotFoundFault{VolumeId: source.VolumeId, SnapshotId: source.SnapshotId}
+	}
+	if len(spec.Datastores) > 0 && !slices.Contains(spec.Datastores, v.datastore) {
+		return &cnstypes.CnsFault{Reason: "CNS: Failed to create the volume: the source is on another datastore"}
 	}
 	if spec.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb != v.megabytes() {
 		return &types.InvalidArgument{InvalidProperty: "capacityInMb"}

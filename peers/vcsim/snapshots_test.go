@@ -36,6 +36,11 @@ func TestASnapshotCanBeRestoredAndPreventsGrowth(t *testing.T) {
 	if got := restore(1024, snapshot); got != "" {
 		t.Fatal(got)
 	}
+	p.lever("PATCH", "/volumes?id="+id.Id, record{"datastore": "/DC0/datastore/local-1"})
+	if got := restore(1024, snapshot); got != "CnsFault" {
+		t.Fatalf("another datastore: %q", got)
+	}
+	p.lever("PATCH", "/volumes?id="+id.Id, record{"datastore": "/DC0/datastore/shared-1"})
 	if got := restore(2048, snapshot); got != "InvalidArgument" {
 		t.Fatalf("another size: %q", got)
 	}

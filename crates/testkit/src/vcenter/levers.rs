@@ -290,6 +290,12 @@ impl Vcenter {
         ids.filter_map(|id| id.as_str().map(str::to_owned)).collect()
     }
 
+    /// Moves the disk of a volume to another datastore, like a Storage vMotion.
+    pub async fn move_volume(&self, volume: &str, datastore: &str) {
+        let path = format!("/volumes?id={}", escape(volume));
+        self.lever(Method::PATCH, &path, Some(json!({ "datastore": datastore }))).await;
+    }
+
     /// Sets the clock of its responses: this many seconds ahead of the computer.
     pub async fn set_clock(&self, ahead: i64) {
         self.lever(Method::POST, "/clock", Some(json!({ "aheadSeconds": ahead }))).await;
