@@ -1,17 +1,15 @@
 //! Lists the snapshots of volumes that are about to be deleted.
 //!
 //! CNS lists the snapshots of one volume or of all volumes. A single request asks for its volume. Requests that come
-//! during a call wait for it and then share one list of all snapshots, as long as that list is short.
+//! during a call wait for it. Then they share one list of all snapshots, unless this list has more pages than there are
+//! requests: in that case each asks for its volume, and none waits for another.
 
 use std::{
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 use vsphere::{
     Client, FaultKind,
     cns::{SnapshotEntry, SnapshotQuerySpec, VolumeId},
@@ -20,8 +18,10 @@ use vsphere::{
 use super::Refused;
 
 const TIMEOUT: Duration = Duration::from_mins(4);
-/// A few pages of CNS.
-const SHORT_LIST: usize = 512;
+/// CNS returns this many snapshots in a page.
+const PAGE: usize = 128;
+/// How long the number of snapshots is trusted.
+const FRESH_FOR: Duration = Duration::from_mins(10);
 
 /// The ids of the snapshots.
 type Outcome = Result<Vec<String>, Refused>;
@@ -29,11 +29,11 @@ type Outcome = Result<Vec<String>, Refused>;
 #[derive(Debug)]
 pub struct SnapshotQueue {
     client: Client,
-    /// Held during a call.
+    /// Held during a call that others can wait for.
     turn: tokio::sync::Mutex<()>,
     waiting: Mutex<Vec<(String, oneshot::Sender<Outcome>)>>,
-    /// The number of snapshots in the vCenter, as last listed.
-    total: AtomicUsize,
+    /// The number of snapshots in the vCenter, and when they were listed.
+    total: Mutex<Option<(usize, Instant)>>,
 }
 
 impl SnapshotQueue {
@@ -42,7 +42,7 @@ impl SnapshotQueue {
             client,
             turn: tokio::sync::Mutex::default(),
             waiting: Mutex::default(),
-            total: AtomicUsize::new(0),
+            total: Mutex::default(),
         }
     }
 
@@ -50,27 +50,37 @@ impl SnapshotQueue {
     pub async fn list(&self, volume: &str) -> Outcome {
         let (answer, mut answered) = oneshot::channel();
         self.waiting().push((volume.to_owned(), answer));
-        let _turn = self.turn.lock().await;
+        let turn = self.turn.lock().await;
         match answered.try_recv() {
             Ok(outcome) => return outcome,
-            // The call that took this request was abandoned.
-            Err(oneshot::error::TryRecvError::Closed) => return self.of_one(volume).await,
+            // Each request asks for itself, or the call that took this request was abandoned.
+            Err(oneshot::error::TryRecvError::Closed) => {
+                drop(turn);
+                return self.of_one(volume).await;
+            }
             Err(oneshot::error::TryRecvError::Empty) => {}
         }
         let requests = std::mem::take(&mut *self.waiting());
-        if requests.len() > 1 && self.total.load(Ordering::Relaxed) <= SHORT_LIST {
-            let all = self.of_all().await;
-            for (volume, answer) in requests {
-                // The caller may be gone.
-                let _ = answer.send(pick(&all, &volume));
-            }
-            pick(&all, volume)
-        } else {
-            for (other, answer) in requests.into_iter().filter(|(other, _)| other != volume) {
-                let _ = answer.send(self.of_one(&other).await);
-            }
-            self.of_one(volume).await
+        if requests.len() == 1 {
+            return self.of_one(volume).await;
         }
+        if self.pages() > requests.len() {
+            drop((requests, turn));
+            return self.of_one(volume).await;
+        }
+        let all = self.of_all().await;
+        for (volume, answer) in requests {
+            // The caller may be gone.
+            let _ = answer.send(pick(&all, &volume));
+        }
+        pick(&all, volume)
+    }
+
+    /// The number of pages of the list of all snapshots, as far as known.
+    fn pages(&self) -> usize {
+        let total = *self.total.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = total.filter(|(_, listed)| listed.elapsed() < FRESH_FOR);
+        fresh.map_or(1, |(total, _)| total.div_ceil(PAGE).max(1))
     }
 
     async fn of_one(&self, volume: &str) -> Outcome {
@@ -84,7 +94,8 @@ impl SnapshotQueue {
     async fn of_all(&self) -> Result<Vec<(String, String)>, Refused> {
         let entries = self.client.query_volume_snapshots(&[], TIMEOUT).await;
         let entries = entries.map_err(Refused::Call)?;
-        self.total.store(entries.len(), Ordering::Relaxed);
+        let total = Some((entries.len(), Instant::now()));
+        *self.total.lock().unwrap_or_else(PoisonError::into_inner) = total;
         let all: Result<Vec<_>, Refused> = entries.into_iter().map(checked).collect();
         Ok(all?.into_iter().flatten().collect())
     }
