@@ -32,6 +32,7 @@ mod placement;
 mod publish;
 mod size;
 mod snapshot_list;
+mod snapshot_names;
 mod snapshots;
 mod unfinished;
 mod unpublish;
@@ -46,7 +47,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
-use self::{failure::CnsError, locks::Locks};
+use self::{failure::CnsError, locks::Locks, snapshot_names::SnapshotNames};
 use crate::{
     configuration::{Category, SnapshotLimits},
     metrics::Metrics,
@@ -87,6 +88,7 @@ struct Driver {
     nodes: NodeSet,
     settings: RwLock<Arc<ControllerSettings>>,
     locks: Locks,
+    snapshot_names: SnapshotNames,
     /// The mandate of the loops of this process; unlimited without loops.
     mandate: RwLock<Mandate>,
     /// Since when this process changes volumes.
@@ -122,12 +124,18 @@ impl ControllerService {
         settings: ControllerSettings,
         metrics: Metrics,
     ) -> Self {
-        let settings = RwLock::new(Arc::new(settings));
-        let locks = Locks::default();
-        let mandate = RwLock::new(Mandate::unlimited());
-        let began = RwLock::new(Instant::now());
+        let driver = Driver {
+            vcenters,
+            records,
+            nodes,
+            settings: RwLock::new(Arc::new(settings)),
+            locks: Locks::default(),
+            snapshot_names: SnapshotNames::default(),
+            mandate: RwLock::new(Mandate::unlimited()),
+            began: RwLock::new(Instant::now()),
+        };
         Self {
-            driver: Arc::new(Driver { vcenters, records, nodes, settings, locks, mandate, began }),
+            driver: Arc::new(driver),
             metrics,
             operations: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(MAX_OPERATIONS)),

@@ -33,6 +33,7 @@ use crate::{
 const MAX_NAME: usize = 128;
 
 #[derive(Debug, Snafu)]
+#[snafu(visibility(pub(super)))]
 pub(super) enum SnapshotError {
     #[snafu(display("the request has no snapshot name"))]
     NoName,
@@ -60,6 +61,8 @@ pub(super) enum SnapshotError {
         "the volume {volume} has {count} snapshots, and the configured limit is {limit}. Delete snapshots, or raise global-max-snapshots-per-block-volume in csi-vsphere.conf, at most 32 (VDO-1521)"
     ))]
     TooMany { volume: String, count: usize, limit: u32 },
+    #[snafu(display("cannot find out whether another volume has a snapshot {name}"))]
+    ListNames { name: String, source: CnsError },
     #[snafu(display("cannot create the snapshot {name} of the volume {volume}"))]
     Create { name: String, volume: String, source: CnsError },
     #[snafu(display("cannot delete the snapshot {snapshot}"))]
@@ -80,7 +83,9 @@ impl SnapshotError {
             Self::Locate { source } => source.code(),
             Self::Different { .. } => Code::AlreadyExists,
             Self::TooMany { .. } => Code::ResourceExhausted,
-            Self::Create { source, .. } | Self::Delete { source, .. } => source.code(),
+            Self::ListNames { source, .. }
+            | Self::Create { source, .. }
+            | Self::Delete { source, .. } => source.code(),
         }
     }
 }
@@ -101,7 +106,7 @@ pub(super) async fn create(
     let _name = driver.locks.lock(format!("the snapshot named {name}"))?;
     let _volume = driver.locks.volume(volume)?;
     let (connection, source) = locate::volume(driver, volume).await?;
-    if let Some(other) = other_source(driver, name, volume).await? {
+    if let Some(other) = driver.snapshot_names.other_source(driver, name, volume).await? {
         return DifferentSnafu { name, volume, other }.fail();
     }
     let record_name = description(name, volume);
@@ -127,7 +132,10 @@ pub(super) async fn create(
         }
         None => {
             let records = (found.as_ref(), record);
-            make(driver, &connection, name, volume, &own, records).await?
+            let made = make(driver, &connection, name, volume, &own, records).await;
+            // After a failure too: CNS may still make it.
+            driver.snapshot_names.set(name, volume).await;
+            made?
         }
     };
     let snapshot = described(&snapshot, source.capacity_mib);
@@ -146,26 +154,8 @@ async fn is_making(connection: &Connection) -> Result<bool, CnsError> {
     running.map_err(|source| CnsError::Call { what: "read the running tasks".to_owned(), source })
 }
 
-fn description(name: &str, volume: &str) -> String {
+pub(super) fn description(name: &str, volume: &str) -> String {
     format!("{name}-{volume}")
-}
-
-/// Another volume that has a snapshot of this name.
-async fn other_source(
-    driver: &Driver,
-    name: &str,
-    volume: &str,
-) -> Result<Option<String>, SnapshotError> {
-    for connection in driver.vcenters.all().context(VcenterSnafu)? {
-        let all = query(&connection, None, None).await;
-        for snapshot in all.context(CreateSnafu { name, volume })? {
-            let other = &snapshot.volume.id;
-            if other != volume && snapshot.description == Some(description(name, other)) {
-                return Ok(Some(other.clone()));
-            }
-        }
-    }
-    Ok(None)
 }
 
 /// Makes the snapshot. The records: the one that was found, and the one to continue.
