@@ -4,6 +4,8 @@
 #[path = "controller/bad_days.rs"]
 mod bad_days;
 mod common;
+#[path = "controller/copies.rs"]
+mod copies;
 #[path = "controller/detach.rs"]
 mod detach;
 #[path = "controller/recovery.rs"]

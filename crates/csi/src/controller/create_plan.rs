@@ -65,7 +65,7 @@ async fn next_to_source(
     source: &Source,
 ) -> Result<(Connection, Vec<MoRef>, i64), CreateError> {
     let name = &wanted.name;
-    let found = locate::volume(driver, source.volume()).await;
+    let found = locate::current(driver, source.volume()).await;
     let (connection, origin) = found.context(SourceSnafu { name, origin: source.id() })?;
     let has_size = wanted.range.is_some_and(|range| range.required_bytes > 0);
     if has_size && wanted.size_mib < origin.capacity_mib {

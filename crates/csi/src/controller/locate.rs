@@ -57,6 +57,22 @@ pub(super) async fn volume(
     Ok((connection, known))
 }
 
+/// Like [`volume`], but as CNS knows the volume now: nothing tells the driver that vCenter moved its disk.
+pub(super) async fn current(
+    driver: &Driver,
+    volume: &str,
+) -> Result<(Connection, Arc<KnownVolume>), LocateError> {
+    let mut connections = driver.vcenters.all().context(VcenterSnafu { volume })?;
+    connections.sort_by_key(|connection| connection.volumes.get(volume).is_none());
+    let Some((connection, found)) = query(&connections, volume).await? else {
+        return NotFoundSnafu { volume }.fail();
+    };
+    if !found.is_block {
+        return FileSnafu { volume }.fail();
+    }
+    Ok((connection, found))
+}
+
 /// Like [`volume`], but without a call if there is only one vCenter: CNS itself then says whether the volume exists.
 pub(super) async fn vcenter_of(driver: &Driver, volume: &str) -> Result<Connection, LocateError> {
     let connections = driver.vcenters.all().context(VcenterSnafu { volume })?;
