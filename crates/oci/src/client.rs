@@ -1,6 +1,7 @@
 //! The client of a registry: the distribution protocol of OCI.
 
 use std::{
+    array,
     collections::HashMap,
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -272,12 +273,13 @@ impl Client {
         if is_registry {
             return self.send(repository, Access::Push, &name, request).await.map(drop);
         }
-        let unreachable = UnreachableSnafu { host };
-        let sent = async || {
-            let response = request().send().await.context(unreachable)?;
-            judged(&name, response).await
-        };
-        repeated(sent).await.map(drop)
+        let mut pauses = Pauses::new();
+        loop {
+            match send_anonymously(host, &name, request()).await {
+                Ok(_) => return Ok(()),
+                Err(error) => pauses.wait_after(error).await?,
+            }
+        }
     }
 
     /// Sends a manifest, under a tag or its digest.
@@ -311,7 +313,13 @@ impl Client {
         name: &str,
         request: impl Fn() -> RequestBuilder,
     ) -> Result<Response, Error> {
-        repeated(async || self.send_once(repository, access, name, &request).await).await
+        let mut pauses = Pauses::new();
+        loop {
+            match self.send_once(repository, access, name, &request).await {
+                Ok(response) => return Ok(response),
+                Err(error) => pauses.wait_after(error).await?,
+            }
+        }
     }
 
     /// A registry with TLS must not lead to a connection without TLS.
@@ -404,19 +412,30 @@ impl Client {
     }
 }
 
-/// Sends a request, again after a passing failure.
-async fn repeated(send: impl AsyncFn() -> Result<Response, Error>) -> Result<Response, Error> {
-    let mut pauses = PAUSES.into_iter();
-    loop {
-        let error = match send().await {
-            Ok(response) => return Ok(response),
-            Err(error) => error,
-        };
-        match pauses.next() {
+/// The attempts to send a request.
+struct Pauses(array::IntoIter<Duration, 3>);
+
+impl Pauses {
+    fn new() -> Self {
+        Self(PAUSES.into_iter())
+    }
+
+    /// Waits until the request can be sent again. Fails if the failure does not pass, or after the last attempt.
+    async fn wait_after(&mut self, error: Error) -> Result<(), Error> {
+        match self.0.next() {
             Some(pause) if error.is_transient() => tokio::time::sleep(pause).await,
             _ => return Err(error),
         }
+        Ok(())
     }
+}
+
+async fn send_anonymously(
+    host: &str,
+    name: &str,
+    request: RequestBuilder,
+) -> Result<Response, Error> {
+    judged(name, request.send().await.context(UnreachableSnafu { host })?).await
 }
 
 fn authorized(request: RequestBuilder, value: Option<&SecretString>) -> RequestBuilder {
