@@ -12,7 +12,7 @@ use vsphere::{
 
 use crate::{
     configuration::Category,
-    vcenters::{Connection, TagTable},
+    vcenters::{Connection, Purpose, TagTable},
 };
 
 /// Values by label: `topology.csi.vmware.com/k8s-zone` → `zone-a`.
@@ -101,10 +101,11 @@ impl Site {
         tags: &TagTable,
         categories: &[Category],
         nodes: &BTreeSet<BiosUuid>,
+        purpose: Purpose,
     ) -> Result<Self, vsphere::Error> {
         let mut site = Self::new(connection, tags, categories, nodes);
         let all: Vec<MoRef> = site.datastores.iter().map(|d| d.reference.clone()).collect();
-        let writable = connection.writable_datastores.among(&all).await?;
+        let writable = connection.writable_datastores.among(&all, purpose).await?;
         for datastore in &mut site.datastores {
             datastore.writable = writable.contains(&datastore.reference);
         }

@@ -2,6 +2,7 @@
 
 mod attach_queue;
 mod connection;
+mod intervals;
 mod policies;
 mod snapshot_queue;
 mod tags;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::{
     attach_queue::{AttachQueue, Refused},
     connection::{Connection, Vcenter},
+    intervals::{Intervals, Purpose},
     policies::{Policies, PolicyError, compatible_with},
     snapshot_queue::SnapshotQueue,
     tags::TagTable,
@@ -37,6 +39,7 @@ pub struct SharedSettings {
     /// Whether tags are read.
     pub with_tags: bool,
     pub user_agent: String,
+    pub intervals: Intervals,
     pub metrics: Metrics,
 }
 

@@ -18,7 +18,7 @@ use csi::{
         controller_server::Controller as _,
     },
     records::MemoryRecords,
-    vcenters::{SharedSettings, Supervisor, Vcenters},
+    vcenters::{Intervals, SharedSettings, Supervisor, Vcenters},
 };
 use kube::{
     Api,
@@ -57,6 +57,7 @@ async fn connect(all: &[&Vcenter]) -> (Vcenters, Supervisor) {
         distribution: "".into(),
         with_tags: true,
         user_agent: "vsphere-csi/test".into(),
+        intervals: Intervals::default(),
         metrics: Metrics::default(),
     };
     supervisor.apply(&settings.collect::<Vec<_>>(), &shared);

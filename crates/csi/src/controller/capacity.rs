@@ -14,7 +14,7 @@ use super::{
 use crate::{
     proto::csi::{GetCapacityRequest, GetCapacityResponse},
     site::{Segments, Site},
-    vcenters::{PolicyError, Unavailable, compatible_with},
+    vcenters::{PolicyError, Purpose, Unavailable, compatible_with},
 };
 
 #[derive(Debug, Snafu)]
@@ -64,10 +64,18 @@ pub(super) async fn capacity(
         policy: parameters.policy.as_deref(),
     };
     let (mut total, mut largest) = (0_i64, 0_i64);
-    let compatible = compatible_with(&connections, need.policy).await.context(PolicySnafu)?;
+    let compatible =
+        compatible_with(&connections, need.policy, Purpose::Estimate).await.context(PolicySnafu)?;
     for (connection, compatible) in connections.iter().zip(compatible) {
         let tags = connection.require_tags().context(VcenterSnafu)?;
-        let site = Site::with_privileges(connection, &tags, &settings.categories, &nodes).await;
+        let site = Site::with_privileges(
+            connection,
+            &tags,
+            &settings.categories,
+            &nodes,
+            Purpose::Estimate,
+        )
+        .await;
         let site = site.context(PrivilegesSnafu)?;
         // No suitable datastore means no capacity, which is an answer.
         let placed = placement::place(std::slice::from_ref(&site), &need, &[compatible]);

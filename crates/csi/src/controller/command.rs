@@ -31,7 +31,7 @@ use crate::{
     proto::csi::{controller_server::ControllerServer, identity_server::IdentityServer},
     records::{self, KubernetesRecords},
     server::{self, Socket},
-    vcenters::{SharedSettings, Supervisor, Vcenters},
+    vcenters::{Intervals, SharedSettings, Supervisor, Vcenters},
 };
 
 /// Operations in progress have this long to end after SIGTERM.
@@ -128,6 +128,7 @@ pub async fn run(arguments: ControllerArguments, build: BuildInfo) -> Result<(),
         distribution: configuration.distribution.as_str().into(),
         with_tags: !configuration.categories.is_empty(),
         user_agent: build.user_agent(),
+        intervals: Intervals::default(),
         metrics: metrics.clone(),
     };
     supervisor.apply(&configuration.vcenters, &shared);

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     site::Site,
-    vcenters::{Connection, compatible_with},
+    vcenters::{Connection, Purpose, compatible_with},
 };
 
 /// The vCenter and the request to CNS, except for the source.
@@ -39,7 +39,11 @@ pub(super) async fn plan(
     };
     let policy = match &wanted.parameters.policy {
         Some(policy) => {
-            let id = connection.policies.id(policy).await.context(PolicySnafu { name })?;
+            let id = connection
+                .policies
+                .id(policy, Purpose::Placement)
+                .await
+                .context(PolicySnafu { name })?;
             Some(PolicyProfile { id })
         }
         None => None,
@@ -75,7 +79,9 @@ async fn next_to_source(
     }
     let (settings, nodes) = (driver.settings(), driver.nodes.get());
     let tags = connection.require_tags().context(VcenterSnafu { name })?;
-    let site = Site::with_privileges(&connection, &tags, &settings.categories, &nodes).await;
+    let site =
+        Site::with_privileges(&connection, &tags, &settings.categories, &nodes, Purpose::Placement)
+            .await;
     let site = site.context(PrivilegesSnafu { name })?;
     let compatible = compatible_datastores(std::slice::from_ref(&connection), wanted).await?;
     let compatible = compatible.first().and_then(Option::as_ref);
@@ -102,7 +108,14 @@ async fn place(
     let mut sites = Vec::new();
     for connection in &connections {
         let tags = connection.require_tags().context(VcenterSnafu { name })?;
-        let site = Site::with_privileges(connection, &tags, &settings.categories, &nodes).await;
+        let site = Site::with_privileges(
+            connection,
+            &tags,
+            &settings.categories,
+            &nodes,
+            Purpose::Placement,
+        )
+        .await;
         sites.push(site.context(PrivilegesSnafu { name })?);
     }
     let compatible = compatible_datastores(&connections, wanted).await?;
@@ -117,7 +130,8 @@ async fn compatible_datastores(
     connections: &[Connection],
     wanted: &WantedVolume,
 ) -> Result<Vec<Option<HashSet<MoRef>>>, CreateError> {
-    let compatible = compatible_with(connections, wanted.parameters.policy.as_deref()).await;
+    let compatible =
+        compatible_with(connections, wanted.parameters.policy.as_deref(), Purpose::Placement).await;
     compatible.context(PolicySnafu { name: &wanted.name })
 }
 

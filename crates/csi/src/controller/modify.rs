@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     proto::csi::{ControllerModifyVolumeRequest, ControllerModifyVolumeResponse},
-    vcenters::PolicyError,
+    vcenters::{PolicyError, Purpose},
 };
 
 #[derive(Debug, Snafu)]
@@ -64,7 +64,11 @@ pub(super) async fn modify(
     let _lock = driver.locks.volume(volume)?;
     let (connection, _) = locate::volume(driver, volume).await?;
     let policy = policy.context(NothingSnafu { volume })?;
-    let id = connection.policies.id(&policy).await.context(PolicySnafu { volume })?;
+    let id = connection
+        .policies
+        .id(&policy, Purpose::Placement)
+        .await
+        .context(PolicySnafu { volume })?;
     let change =
         PolicyChange { volume: VolumeId::from(volume.as_str()), policy: PolicyProfile { id } };
     let what = || format!("apply the storage policy \"{policy}\"");

@@ -200,6 +200,7 @@ impl Vcenter {
                 .trust(self.settings.trust.clone())
                 .credentials(Credentials::new(user, password.expose().to_owned()))
                 .user_agent(self.shared.user_agent.clone())
+                .limits(self.shared.intervals.limits.clone())
                 .observer(self.shared.metrics.observer())
                 .connect();
             let error = match connecting.await {
@@ -239,7 +240,8 @@ impl Vcenter {
         let mut background = JoinSet::new();
         if self.shared.with_tags {
             let reading = Arc::clone(&connection.tags);
-            background.spawn(reading.refresh(client.clone(), watch.inventory().clone()));
+            let intervals = self.shared.intervals.clone();
+            background.spawn(reading.refresh(client.clone(), watch.inventory().clone(), intervals));
             connection.tags.first_read().await;
         }
         *self.connection.write().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
@@ -279,10 +281,13 @@ impl Vcenter {
             client: client.clone(),
             user,
             volumes,
-            policies: Arc::new(Policies::new(client.clone())),
+            policies: Arc::new(Policies::new(client.clone(), self.shared.intervals.clone())),
             attachments: Arc::new(AttachQueue::new(client.clone(), self.shared.metrics.clone())),
             snapshots: Arc::new(SnapshotQueue::new(client.clone())),
-            writable_datastores: Arc::new(WritableDatastores::new(client.clone())),
+            writable_datastores: Arc::new(WritableDatastores::new(
+                client.clone(),
+                self.shared.intervals.clone(),
+            )),
             inventory: inventory.clone(),
             tags: Arc::default(),
             shared: self.shared.clone(),

@@ -10,11 +10,9 @@ use snafu::{ResultExt as _, Snafu};
 use tokio::time::Instant;
 use vsphere::{Client, MoRef};
 
-use super::Connection;
+use super::{Connection, Intervals, Purpose};
 
-/// How long names and compatibility are trusted. A name that is not in the cache is looked up again at once.
-const FRESH_FOR: Duration = Duration::from_mins(5);
-/// An unknown name is looked up at most this often.
+/// An unknown name is looked up at most this often for a new volume.
 const MIN_AGE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Snafu)]
@@ -32,14 +30,15 @@ pub enum PolicyError {
 pub async fn compatible_with(
     connections: &[Connection],
     policy: Option<&str>,
+    purpose: Purpose,
 ) -> Result<Vec<Option<HashSet<MoRef>>>, PolicyError> {
     let Some(policy) = policy else { return Ok(vec![None; connections.len()]) };
     let (mut all, mut unknown, mut is_known) = (Vec::new(), None, false);
     for connection in connections {
-        let datastores = match connection.policies.id(policy).await {
+        let datastores = match connection.policies.id(policy, purpose).await {
             Ok(id) => {
                 is_known = true;
-                HashSet::clone(&*connection.policies.datastores(&id).await?)
+                HashSet::clone(&*connection.policies.datastores(&id, purpose).await?)
             }
             Err(error @ PolicyError::Unknown { .. }) => {
                 unknown = Some(error);
@@ -61,6 +60,7 @@ type Compatible = HashMap<String, (Instant, Arc<HashSet<MoRef>>)>;
 #[derive(Debug)]
 pub struct Policies {
     client: Client,
+    intervals: Intervals,
     names: tokio::sync::Mutex<Names>,
     compatible: Mutex<Compatible>,
 }
@@ -72,16 +72,22 @@ struct Names {
 }
 
 impl Policies {
-    pub fn new(client: Client) -> Self {
-        Self { client, names: tokio::sync::Mutex::default(), compatible: Mutex::default() }
+    pub fn new(client: Client, intervals: Intervals) -> Self {
+        let (names, compatible) = (tokio::sync::Mutex::default(), Mutex::default());
+        Self { client, intervals, names, compatible }
     }
 
-    /// The id of a policy. Also accepts an id.
-    pub async fn id(&self, name: &str) -> Result<String, PolicyError> {
+    /// The id of a policy. Also accepts an id. A name that is not in the cache is looked up again soon.
+    pub async fn id(&self, name: &str, purpose: Purpose) -> Result<String, PolicyError> {
+        let fresh_for = self.intervals.fresh_for(purpose);
+        let unknown_for = match purpose {
+            Purpose::Placement => MIN_AGE,
+            Purpose::Estimate => self.intervals.placement,
+        };
         let mut names = self.names.lock().await;
         let age = names.read.map(|read| read.elapsed());
         let known = names.ids.contains_key(name);
-        if age.is_none_or(|age| age >= FRESH_FOR || (!known && age >= MIN_AGE)) {
+        if age.is_none_or(|age| age >= fresh_for || (!known && age >= unknown_for)) {
             let policies = self.client.storage_policies().await.context(ReadSnafu)?;
             names.ids = policies.into_iter().map(|policy| (policy.name, policy.id)).collect();
             names.read = Some(Instant::now());
@@ -99,9 +105,13 @@ impl Policies {
     }
 
     /// The datastores that satisfy a policy.
-    pub async fn datastores(&self, policy: &str) -> Result<Arc<HashSet<MoRef>>, PolicyError> {
+    pub async fn datastores(
+        &self,
+        policy: &str,
+        purpose: Purpose,
+    ) -> Result<Arc<HashSet<MoRef>>, PolicyError> {
         if let Some((read, known)) = self.compatible().get(policy)
-            && read.elapsed() < FRESH_FOR
+            && read.elapsed() < self.intervals.fresh_for(purpose)
         {
             return Ok(Arc::clone(known));
         }

@@ -13,11 +13,11 @@ use tokio::{
 };
 use vsphere::{Client, MoRef, inventory::Inventory};
 
+use super::Intervals;
+
 /// Category and name of each tag, by object.
 pub type TagTable = HashMap<MoRef, Vec<(Arc<str>, Arc<str>)>>;
 
-/// How often tags are read without a reason. vCenter does not report changes.
-const PERIOD: Duration = Duration::from_mins(5);
 /// Pause before a requested read: many requests become one.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -62,9 +62,14 @@ impl Tags {
         let _ = settled.wait_for(|settled| *settled).await;
     }
 
-    /// Reads tags at the start, on request and every [`PERIOD`].
-    pub(super) async fn refresh(self: Arc<Self>, client: Client, inventory: Inventory) {
-        let tags = client.tags(PERIOD * 12);
+    /// Reads tags at the start, on request and now and then.
+    pub(super) async fn refresh(
+        self: Arc<Self>,
+        client: Client,
+        inventory: Inventory,
+        intervals: Intervals,
+    ) {
+        let tags = client.tags(intervals.tag_names);
         let backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
         loop {
             let mut objects: Vec<MoRef> = {
@@ -81,7 +86,7 @@ impl Tags {
                     }
                     state.problem = None;
                     backoff.succeeded(&());
-                    PERIOD
+                    intervals.tags
                 }
                 Err(error) => {
                     let why = error.error_chain();

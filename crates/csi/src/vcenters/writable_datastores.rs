@@ -1,18 +1,19 @@
 //! The datastores on which the driver's user has the privilege to create volumes, cached.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc};
 
 use tokio::time::Instant;
 use vsphere::{Client, Error, MoRef};
 
+use super::{Intervals, Purpose};
+
 /// The privileges that CNS needs on a datastore.
 pub const PRIVILEGE: &str = "Datastore.FileManagement";
-/// Upstream too checks every five minutes.
-const FRESH_FOR: Duration = Duration::from_mins(5);
 
 #[derive(Debug)]
 pub struct WritableDatastores {
     client: Client,
+    intervals: Intervals,
     known: tokio::sync::Mutex<Known>,
 }
 
@@ -24,14 +25,19 @@ struct Known {
 }
 
 impl WritableDatastores {
-    pub fn new(client: Client) -> Self {
-        Self { client, known: tokio::sync::Mutex::default() }
+    pub fn new(client: Client, intervals: Intervals) -> Self {
+        Self { client, intervals, known: tokio::sync::Mutex::default() }
     }
 
     /// Those of all `datastores` of the vCenter that the user can use.
-    pub async fn among(&self, datastores: &[MoRef]) -> Result<Arc<HashSet<MoRef>>, Error> {
+    pub async fn among(
+        &self,
+        datastores: &[MoRef],
+        purpose: Purpose,
+    ) -> Result<Arc<HashSet<MoRef>>, Error> {
         let mut known = self.known.lock().await;
-        let fresh = known.read.is_some_and(|read| read.elapsed() < FRESH_FOR);
+        let fresh_for = self.intervals.fresh_for(purpose);
+        let fresh = known.read.is_some_and(|read| read.elapsed() < fresh_for);
         if !fresh || datastores.iter().any(|datastore| !known.checked.contains(datastore)) {
             let privileges = [PRIVILEGE.to_owned()];
             let checks = self.client.check_privileges(datastores, &privileges).await?;

@@ -15,7 +15,7 @@ use csi::{
         volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode},
     },
     records::{MemoryRecords, OperationRecords},
-    vcenters::{SharedSettings, Supervisor, Vcenters},
+    vcenters::{Intervals, SharedSettings, Supervisor, Vcenters},
 };
 use testkit::{Inventory, Vcenter, Vm, Workdir, eventually};
 use tonic::{Request, Status};
@@ -50,12 +50,21 @@ impl Stage {
         categories: &[&str],
         records: Arc<dyn OperationRecords>,
     ) -> Self {
+        Self::with_intervals(inventory, categories, records, Intervals::default()).await
+    }
+
+    pub(crate) async fn with_intervals(
+        inventory: Inventory,
+        categories: &[&str],
+        records: Arc<dyn OperationRecords>,
+        intervals: Intervals,
+    ) -> Self {
         let vms: Vec<String> =
             inventory.datacenters[0].vms.iter().map(|vm| vm.uuid.clone()).collect();
         let vcenter = Vcenter::start(inventory).await;
         let workdir = Workdir::new("csi").unwrap();
         let metrics = Metrics::default();
-        let (vcenters, supervisor) = connect(&vcenter, !categories.is_empty(), &metrics);
+        let (vcenters, supervisor) = connect(&vcenter, !categories.is_empty(), &metrics, intervals);
         let nodes = NodeSet::default();
         nodes.set(vms.iter().map(|uuid| uuid.parse().unwrap()).collect::<BTreeSet<_>>());
         let category = |name: &&str| Category {
@@ -76,7 +85,8 @@ impl Stage {
     /// A new process replaces the controller. It has seen nothing of the past.
     pub(crate) async fn restart(&mut self) {
         let metrics = Metrics::default();
-        (self.vcenters, self.supervisor) = connect(&self.vcenter, false, &metrics);
+        (self.vcenters, self.supervisor) =
+            connect(&self.vcenter, false, &metrics, Intervals::default());
         let max_snapshots = SnapshotLimits { any: 3, vsan: None, vvol: None };
         let settings = ControllerSettings { categories: Vec::new(), max_snapshots };
         let (records, nodes) = (Arc::new(MemoryRecords::default()), self.nodes.clone());
@@ -152,7 +162,12 @@ impl Stage {
     }
 }
 
-fn connect(vcenter: &Vcenter, with_tags: bool, metrics: &Metrics) -> (Vcenters, Supervisor) {
+fn connect(
+    vcenter: &Vcenter,
+    with_tags: bool,
+    metrics: &Metrics,
+    intervals: Intervals,
+) -> (Vcenters, Supervisor) {
     let vcenters = Vcenters::default();
     let mut supervisor = Supervisor::new(vcenters.clone());
     let settings = VcenterSettings {
@@ -167,6 +182,7 @@ fn connect(vcenter: &Vcenter, with_tags: bool, metrics: &Metrics) -> (Vcenters, 
         distribution: "".into(),
         with_tags,
         user_agent: "vsphere-csi/test".into(),
+        intervals,
         metrics: metrics.clone(),
     };
     supervisor.apply(&[settings], &shared);

@@ -11,6 +11,7 @@ mod leaders;
 mod lifecycle;
 mod metadata;
 mod protection;
+mod quiet;
 mod simulator;
 mod snapshots;
 mod stage;
