@@ -47,7 +47,9 @@ const ICON: &str = include_str!("olm/icon.svg");
 
 /// The files of the bundle.
 pub(crate) fn files(release: &Release) -> Result<Vec<File>, Error> {
-    let objects = install::objects();
+    // OLM's own pods need a pod network, so the cluster has one.
+    let mut objects = install::objects();
+    install::use_pod_network(&mut objects);
     let sorted = Sorted::from_manifest(&objects)?;
     let version = sorted.version(release)?;
     let folder = "deploy/olm/bundle";

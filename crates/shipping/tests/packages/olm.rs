@@ -99,6 +99,35 @@ fn opm_accepts_the_bundle_in_a_catalog() {
     assert!(!refused.unwrap().status.success());
 }
 
+/// The block of the page with the entries of a catalog that keeps an earlier release.
+#[test]
+fn opm_accepts_a_catalog_that_keeps_an_earlier_release() {
+    const EARLIER: &str = "0.0.9";
+    let workdir = checkout();
+    let rendered = rendered(&workdir);
+    let catalog = catalog(&workdir, &rendered);
+    let current = env!("CARGO_PKG_VERSION");
+    let file = catalog.join("vdo/earlier.yaml");
+    fs::write(file, rendered.replace(current, EARLIER)).unwrap();
+
+    let blocks = PAGE.split("```yaml\n").skip(1).map(|block| block.split_once("```").unwrap().0);
+    let channel = blocks.into_iter().find(|block| block.contains("schema: olm.channel")).unwrap();
+    let channel = channel.replace("0.7.0", EARLIER).replace("0.7.1", current);
+    let package = fs::read_to_string(catalog.join("vdo/catalog.yaml")).unwrap();
+    let package = package.split("---\n").find(|text| text.contains("olm.package")).unwrap();
+    let write = |channel: &str| {
+        fs::write(catalog.join("vdo/catalog.yaml"), format!("{package}---\n{channel}")).unwrap();
+        Command::new(testkit::peer("opm")).arg("validate").arg(&catalog).output().unwrap()
+    };
+    let accepted = write(&channel);
+    assert!(accepted.status.success(), "{channel}: {}", shown(&accepted));
+    // Two versions without an order.
+    let replaces = format!(", replaces: vdo.v{EARLIER}");
+    assert!(channel.contains(&replaces), "{channel}");
+    let refused = write(&channel.replace(&replaces, ""));
+    assert!(shown(&refused).contains("multiple channel heads"), "{}", shown(&refused));
+}
+
 /// Go writes 5.0 as 5.
 fn with_whole_numbers(value: Value) -> Value {
     match value {
@@ -198,7 +227,7 @@ async fn opm_serves_the_catalog_to_the_client_of_olm() {
 /// The fields for hubs and for OpenShift's catalogs. Some are left out on purpose:
 /// - `replaces`, `skips`: the skip range covers every earlier version;
 /// - `nativeAPIs`: VDO needs only APIs that every Kubernetes has;
-/// - `operatorframework.io/cluster-monitoring`: OpenShift's Prometheus cannot reach metrics on a loopback address;
+/// - `operatorframework.io/cluster-monitoring`: the bundle contains no ServiceMonitor;
 /// - `operators.openshift.io/valid-subscription`: VDO needs no subscription.
 #[test]
 fn the_version_has_the_fields_that_hubs_require() {
@@ -307,6 +336,39 @@ fn permissions(objects: &[Object]) -> BTreeMap<String, BTreeSet<String>> {
         }
     }
     found
+}
+
+#[test]
+fn olm_runs_the_operator_on_the_pod_network_in_a_restricted_namespace() {
+    let workdir = checkout();
+    let version = version(&workdir);
+    let pod = &version["spec"]["install"]["spec"]["deployments"][0]["spec"]["template"];
+    assert_eq!(pod["spec"]["hostNetwork"], false);
+    let mut expected = install::objects();
+    install::use_pod_network(&mut expected);
+    let deployment = expected.iter().find(|object| object.kind() == "Deployment").unwrap();
+    assert_eq!(
+        pod["metadata"]["annotations"],
+        deployment.0["spec"]["template"]["metadata"]["annotations"]
+    );
+    for field in ["hostNetwork", "tolerations", "securityContext"] {
+        assert_eq!(pod["spec"][field], deployment.0["spec"]["template"]["spec"][field], "{field}");
+    }
+    let variables = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+    let listen = json!({"name": "VDO_LISTEN", "value": "0.0.0.0:8089"});
+    assert!(variables.contains(&listen), "{variables:?}");
+
+    let before = documents(&workdir.path().join("deploy/olm/prerequisites.yaml"));
+    let annotations = &version["metadata"]["annotations"];
+    let suggested = annotations["operatorframework.io/suggested-namespace-template"].as_str();
+    let suggested: Value = serde_json::from_str(suggested.unwrap()).unwrap();
+    let is_namespace = |object: &&Value| {
+        object["kind"] == "Namespace" && object["metadata"]["name"] == api::NAMESPACE
+    };
+    for namespace in [before.iter().find(is_namespace).unwrap(), &suggested] {
+        let level = &namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"];
+        assert_eq!(level, "restricted", "{namespace}");
+    }
 }
 
 /// The objects that OLM creates from a ClusterServiceVersion, for an OperatorGroup of the operator's own namespace.

@@ -130,7 +130,7 @@ async fn every_way_to_install_leads_to_ready_pods_and_switches_to_the_next() {
     is_installed(&cluster, "vdoctl deploy", &first).await;
     assert!(!uses_host_network(&cluster).await);
 
-    // Helm keeps the pod network. The other ways use the host network.
+    // Helm keeps the pod network. The manifests use the host network, and the bundle for OLM the pod network.
     let on_pod_network = "install --take-ownership --set hostNetwork=false";
     shell(&cluster, &helm(on_pod_network, &second)).await;
     is_installed(&cluster, "helm install", &second).await;
@@ -165,6 +165,7 @@ async fn every_way_to_install_leads_to_ready_pods_and_switches_to_the_next() {
     cluster.workdir.write("olm.yaml", applied_by_olm(&cluster)).unwrap();
     shell(&cluster, &format!("{APPLY} --field-manager olm -f olm.yaml")).await;
     is_installed(&cluster, "OLM", &first).await;
+    assert!(!uses_host_network(&cluster).await);
     shell(&cluster, "kubectl delete clusterrolebinding,clusterrole vdo vdo-drivers").await;
     shell(&cluster, "kubectl delete rolebinding,role vdo --namespace vmware-system-vdo").await;
     is_installed(&cluster, "OLM alone", &first).await;
