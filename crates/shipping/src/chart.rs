@@ -9,7 +9,7 @@ mod values;
 use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::manifest::{Object, to_yaml};
-use operator::install::{self, Allowed, DRIVER_NAMESPACES, LISTEN, WITHOUT_POD_NETWORK};
+use operator::install::{self, Allowed, DRIVER_NAMESPACES, LISTEN, PORT, WITHOUT_POD_NETWORK};
 use serde_json::{Value, json};
 use snafu::{OptionExt as _, ResultExt as _, ensure};
 
@@ -188,6 +188,8 @@ fn network_slots(deployment: &Object, on_pod_network: &Object) -> Result<Vec<Slo
         let key = pointer.rsplit('/').next().unwrap_or_default().replace("~1", "/");
         let value =
             format!("{{{{ if .Values.hostNetwork }}}}{host}{{{{ else }}}}{pod}{{{{ end }}}}");
+        let port = format!(":{{{{ default {PORT} .Values.port }}}}");
+        let value = value.replace(&format!(":{PORT}"), &port);
         Ok(Slot::new(Place::Replace, pointer, &format!("{key}: {value}")))
     };
     Ok(vec![

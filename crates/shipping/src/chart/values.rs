@@ -44,6 +44,10 @@ pub(crate) struct Values {
     pod_annotations: BTreeMap<String, String>,
     /// More labels of the operator's pods.
     pod_labels: BTreeMap<String, String>,
+    /// The port of the operator's metrics. On the host network, only the node itself reaches it, and another program of the
+    /// node can need the default port.
+    #[schemars(range(min = 1024))]
+    port: u16,
     /// The priority class of the operator's pods. The default keeps the operator on a full node.
     priority_class_name: String,
     proxy: Proxy,
@@ -188,6 +192,7 @@ pub(crate) fn defaults(deployment: &Object) -> Result<Value, Error> {
         node_selector: BTreeMap::new(),
         pod_annotations: BTreeMap::new(),
         pod_labels: BTreeMap::new(),
+        port: operator::install::PORT,
         priority_class_name: serde_json::from_value(field(&format!("{pod}/priorityClassName"))?)
             .context(json("priorityClassName"))?,
         proxy: Proxy { http: String::new(), https: String::new(), no_proxy: String::new() },

@@ -92,6 +92,8 @@ fn bad_values_are_refused_by_name() {
         (json!({"replicas": "two"}), "replicas"),
         (json!({"replicas": 0}), "replicas"),
         (json!({"hostNetwork": "no"}), "hostNetwork"),
+        (json!({"port": 80}), "port"),
+        (json!({"port": "9443"}), "port"),
         (json!({"tolerations": [{"kex": "a"}]}), "kex"),
         (json!({"resources": {"limit": {}}}), "limit"),
         (json!({"extraEnv": [{"value": "a"}]}), "name"),
@@ -181,7 +183,13 @@ fn every_value_has_its_effect() {
         ),
     ];
     let manifest = install::objects();
-    let mut seen = BTreeSet::from(["crds", "global", "monitoring"].map(str::to_owned));
+    for (host_network, address) in [(true, "127.0.0.1:9443"), (false, "0.0.0.0:9443")] {
+        let objects = helm.rendered(&json!({"port": 9443, "hostNetwork": host_network}), &[]);
+        let variables = deployment(&objects).0.pointer(&format!("{container}/env")).unwrap();
+        let listen = json!({"name": "VDO_LISTEN", "value": address});
+        assert!(variables.as_array().unwrap().contains(&listen), "{variables}");
+    }
+    let mut seen = BTreeSet::from(["crds", "global", "monitoring", "port"].map(str::to_owned));
     for (values, pointer, expected) in cases {
         seen.extend(values.as_object().unwrap().keys().cloned());
         let objects = helm.rendered(&values, &[]);
