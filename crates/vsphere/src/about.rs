@@ -39,3 +39,11 @@ data! {
         task_manager: Option<MoRef> = "taskManager",
     }
 }
+
+data! {
+    /// The managers of the policy service.
+    pub(crate) struct PolicyService {
+        profile_manager: MoRef = "profileManager",
+        placement_solver: MoRef = "placementSolver",
+    }
+}

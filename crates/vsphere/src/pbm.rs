@@ -1,19 +1,12 @@
 //! Storage policies.
 
+use crate::about::PolicyService;
 use crate::client::Client;
 use crate::error::Error;
 use crate::moref::{Kind, MoRef};
 use crate::soap::{Fault, Value};
 use crate::wire::{Method, Service};
 use crate::xml::codec::{Encode, data};
-
-data! {
-    /// The managers of the policy service.
-    struct PolicyService {
-        profile_manager: MoRef = "profileManager",
-        placement_solver: MoRef = "placementSolver",
-    }
-}
 
 data! {
     struct ResourceType {
@@ -146,8 +139,12 @@ impl Compatibility {
 
 impl Client {
     async fn policy_service(&self) -> Result<PolicyService, Error> {
-        let this = MoRef::new("PbmServiceInstance", "ServiceInstance");
-        self.call(Method::read("PbmRetrieveServiceContent").on(Service::Pbm), &this, &[]).await
+        let ask = async || {
+            let this = MoRef::new("PbmServiceInstance", "ServiceInstance");
+            self.call(Method::read("PbmRetrieveServiceContent").on(Service::Pbm), &this, &[]).await
+        };
+        // After a restart of vCenter, the client discovers it again and also asks this again.
+        self.wire().service_info()?.policy.get_or_try_init(ask).await.cloned()
     }
 
     /// Lists all storage policies. The list is empty if the user lacks `StorageProfile.View`;

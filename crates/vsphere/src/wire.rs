@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 use tracing::instrument;
 use zeroize::Zeroizing;
 
-use crate::about::ServiceContent;
+use crate::about::{PolicyService, ServiceContent};
 use crate::error::Error;
 use crate::moref::MoRef;
 use crate::soap::Fault;
@@ -123,6 +123,8 @@ pub(crate) struct ServiceInfo {
     /// The version used with the vSAN service, which has its own version numbers. Read on first
     /// use, so that other calls do not depend on that service.
     vsan: OnceCell<String>,
+    /// The managers of the policy service, which do not change while vCenter runs. Read on first use.
+    pub(crate) policy: OnceCell<PolicyService>,
 }
 
 impl Wire {
@@ -168,7 +170,13 @@ impl Wire {
             });
         }
         self.check_instance(about.instance_uuid.as_deref())?;
-        let service_info = ServiceInfo { content, api, negotiated, vsan: OnceCell::new() };
+        let service_info = ServiceInfo {
+            content,
+            api,
+            negotiated,
+            vsan: OnceCell::new(),
+            policy: OnceCell::new(),
+        };
         *self.service_info.write().unwrap_or_else(PoisonError::into_inner) =
             Some(Arc::new(service_info));
         Ok(())

@@ -61,7 +61,7 @@ impl Settings {
             extra_metadata: true,
             concurrency: 100,
             call_timeout: Duration::from_mins(5),
-            comparison_interval: Duration::from_mins(10),
+            comparison_interval: Duration::from_mins(30),
             full_sync: super::metadata::FULL_SYNC,
             orphan_interval: Duration::from_mins(1),
             capacity: None,

@@ -7,7 +7,8 @@ use vsphere::Limits;
 /// The timing of the calls to a vCenter.
 #[derive(Clone, Debug)]
 pub struct Intervals {
-    /// How often tags are read without a reason. vCenter does not report changes.
+    /// How often tags are read without a reason. vCenter does not report changes. Shorter than the keep-alive of a REST
+    /// session, so that an idle session needs no other call.
     pub tags: Duration,
     /// How long the names of tags and categories are trusted.
     pub tag_names: Duration,
@@ -22,11 +23,12 @@ pub struct Intervals {
 impl Default for Intervals {
     fn default() -> Self {
         Self {
-            tags: Duration::from_mins(5),
+            tags: Duration::from_secs(230),
             tag_names: Duration::from_hours(1),
             placement: Duration::from_mins(5),
-            estimate: Duration::from_mins(5),
-            limits: Limits::default(),
+            estimate: Duration::from_mins(30),
+            // A proxy in vCenter ends requests that are silent for five minutes.
+            limits: Limits { wait: Duration::from_mins(4), ..Limits::default() },
         }
     }
 }
