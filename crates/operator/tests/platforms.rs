@@ -24,6 +24,9 @@ const CSI: &str = "vmware-system-csi";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 const RANCHER: &str = "node-role.kubernetes.io/controlplane";
 const MICROK8S: &str = "node.kubernetes.io/microk8s-controlplane";
+/// MicroK8s' label on every node.
+const CLUSTER: &str = "microk8s.io/cluster";
+const ALL: [&str; 6] = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"];
 const USUAL: &str = "/var/lib/kubelet";
 const VSPHERE: &str = "vdo.vmware.com/vsphere";
 const CLOUD: &str = "vsphere-cloud-controller-manager";
@@ -264,13 +267,13 @@ async fn control_planes_of_every_size(fixture: &Fixture) {
 }
 
 async fn distributions_detected_by_nodes(fixture: &Fixture) {
-    let all = ["node-1", "node-2", "node-3"];
     fixture
-        .label(&all, json!({"microk8s.io/cluster": "true", MICROK8S: "microk8s-controlplane"}))
+        .label(&["node-1", "node-2", "node-3"], json!({MICROK8S: "microk8s-controlplane"}))
         .await;
+    fixture.label(&ALL, json!({CLUSTER: "true"})).await;
     let snap = "/var/snap/microk8s/common/var/lib/kubelet";
     fixture.becomes("MicroK8s", Placement::new("microk8s", 3, &[MICROK8S], snap)).await;
-    fixture.label(&all, json!({"microk8s.io/cluster": null, MICROK8S: null})).await;
+    fixture.label(&ALL, json!({CLUSTER: null, MICROK8S: null})).await;
     fixture.os_image("Talos (v1.11.3)").await;
     fixture.becomes("Talos", Placement::new("talos", 3, &[], USUAL)).await;
     fixture.os_image("Simulated").await;
@@ -282,7 +285,7 @@ async fn distributions_detected_by_nodes(fixture: &Fixture) {
 /// A node that is not a vSphere VM gets no storage driver, until its VM is found.
 async fn a_node_of_another_cloud(fixture: &Fixture) {
     let Fixture { testbed, .. } = fixture;
-    let own = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"];
+    let own = ALL;
     let before = fixture.driver_is_on(&own).await;
     let vm = Vm::numbered("cloud", 1);
     let node = Node::named("cloud-1").system_uuid(&vm.uuid);
@@ -326,7 +329,7 @@ async fn distributions_detected_by_api_server(fixture: &Fixture) {
     nodes.add(agent.provider_id("k3s://agent-1")).await;
     let bare = Node::named("bare-1").system_uuid(&Vm::numbered("bare", 1).uuid);
     nodes.add(bare.provider_id("k3s://bare-1")).await;
-    let own = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6", "agent-1"];
+    let own = [&ALL[..], &["agent-1"]].concat();
     fixture.driver_is_on(&[&own[..], &["bare-1"]].concat()).await;
     testbed.finding_about("VDO-1214", 90, &["agent-1"]).await;
     let missing = testbed.finding_about("VDO-1201", 90, &["bare-1"]).await;
