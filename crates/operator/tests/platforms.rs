@@ -18,7 +18,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testkit::{ApiServer, FaultProxy, Node, Process, Vm, eventually};
+use testkit::{ApiServer, FaultProxy, Node, Process, User, Vm, eventually};
 
 const CSI: &str = "vmware-system-csi";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -240,6 +240,7 @@ async fn manifests_depend_on_the_platform_and_its_nodes() {
     let fixture = Fixture { testbed, operator, balancer };
     control_planes_of_every_size(&fixture).await;
     distributions_detected_by_nodes(&fixture).await;
+    a_compromised_worker(&fixture).await;
     a_node_of_another_cloud(&fixture).await;
     distributions_detected_by_api_server(&fixture).await;
     openshift_on_everything(&fixture).await;
@@ -280,6 +281,29 @@ async fn distributions_detected_by_nodes(fixture: &Fixture) {
     fixture.label(&["node-1"], json!({CONTROL_PLANE: ""})).await;
     fixture.becomes("none of them", Placement::new("vanilla", 1, &[CONTROL_PLANE], USUAL)).await;
     fixture.testbed.ready(&fixture.operator, 90).await;
+}
+
+/// Root on a worker writes what the API server accepts from a kubelet: no driver changes.
+async fn a_compromised_worker(fixture: &Fixture) {
+    let Fixture { testbed, operator, .. } = fixture;
+    let before = fixture.observed().await.unwrap();
+    let pods = fixture.driver_is_on(&ALL).await;
+    let since = Timestamp::now();
+    let kubelet = User::named("system:node:node-4").in_group("system:nodes");
+    let nodes = Api::<KubeNode>::all(testbed.plane.client_as(&kubelet));
+    let change = async |labels: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        nodes.patch("node-4", &PatchParams::default(), &patch).await
+    };
+    for role in [CONTROL_PLANE, RANCHER] {
+        let refused = change(json!({role: ""})).await.unwrap_err();
+        assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused:?}");
+    }
+    change(json!({MICROK8S: "x", CLUSTER: "true"})).await.unwrap();
+    assert_eq!(testbed.writes_after_two_rounds(operator, since).await, Vec::<String>::new());
+    assert_eq!(fixture.observed().await.unwrap(), before, "the manifests must not change");
+    assert_eq!(fixture.driver_is_on(&ALL).await, pods, "the pods must not change");
+    fixture.label(&["node-4"], json!({MICROK8S: null, CLUSTER: null})).await;
 }
 
 /// A node that is not a vSphere VM gets no storage driver, until its VM is found.
