@@ -105,7 +105,7 @@ pub async fn observe(
         Ok(None) => Ok(unproven(&config, &records, &around.uid)),
         cluster_id => cluster_id,
     };
-    let identified = identified(stores, vcenters, &config, &records, cluster_id).await;
+    let identified = identified(stores, vcenters, &config, &records, &around.uid, cluster_id).await;
     let own = observed.vcenters.iter();
     let objects = stores.objects(applied);
     forget_passing_fields(&mut workloads, &objects);
@@ -196,6 +196,7 @@ async fn identified(
     vcenters: &mut Vcenters,
     config: &VDOConfig,
     records: &Records,
+    cluster: &str,
     configured: Result<Option<ClusterId>, String>,
 ) -> Identified {
     let known = |id, foreign_volumes| Identified { id, foreign_volumes, ambiguous: Vec::new() };
@@ -221,6 +222,8 @@ async fn identified(
         configured => configured,
     };
     let foreign_volumes = match &configured {
+        // The list of all volumes is expensive for vCenter, and an adopted driver can wait for months.
+        _ if records.csi.has_locked_cluster_id(cluster) => Ok(Vec::new()),
         Ok(Some(id)) => {
             cns_ownership::foreign_claims(stores, vcenters, config, &names, &id.id).await
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use api::{
     VDOConfigStatus,
-    vdo_config::{DriverStatus, PlanState, StepState},
+    vdo_config::{DriverStatus, PlanState, PlanStep, StepState},
 };
 use common::{NAMESPACE, Testbed, upstream_cpi, upstream_csi};
 use jiff::Timestamp;
@@ -32,7 +32,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
-use testkit::{Process, User, eventually};
+use testkit::{Fault, Process, User, eventually};
 use vsphere::{
     Client, Credentials, Trust,
     cns::{BackingDetails, ContainerCluster, CreateSpec, EntityMetadata, VolumeId, VolumeMetadata},
@@ -124,6 +124,18 @@ async fn adopted(testbed: &Testbed, operator: &Process, count: usize) -> VDOConf
     writes.retain(|write| !write.contains(&format!("/namespaces/{NAMESPACE}/")));
     assert_eq!(writes, Vec::<String>::new(), "adoption changes nothing");
     status
+}
+
+/// A list of all volumes is expensive, and nothing changes a recorded cluster id: VDO does not ask for them again while an
+/// adopted driver waits for its approval.
+async fn a_recorded_id_needs_no_cns(testbed: &Testbed) {
+    testbed.vcenter.fault(Fault::on("CnsQueryVolume").fails("SystemError")).await;
+    testbed.check_now("while CNS does not answer").await;
+    let plan = testbed.config().await.status.unwrap().plan.unwrap();
+    let asks = |step: &PlanStep| step.title.contains("Ask CNS");
+    assert!(!plan.steps.iter().any(asks), "{plan:?}");
+    testbed.vcenter.clear_faults().await;
+    testbed.check_now("CNS answers").await;
 }
 
 /// Approves the proposed releases with the commands in the status, and waits until they run.
@@ -299,6 +311,7 @@ async fn drivers_installed_from_upstreams_manifests_are_adopted_with_their_volum
     testbed.change(json!({"spec": {"adoption": "Automatic"}})).await;
     let status = adopted(&testbed, &operator, 2).await;
     assert_eq!(status.cluster_id.as_deref(), Some("10.10.10.10"), "the volumes have this id");
+    a_recorded_id_needs_no_cns(&testbed).await;
     approve(&testbed, &operator, &status, 120).await;
     let config = testbed.ready(&operator, 90).await;
     let status = config.status.unwrap();
