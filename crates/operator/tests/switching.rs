@@ -126,14 +126,29 @@ async fn adopted(testbed: &Testbed, operator: &Process, count: usize) -> VDOConf
     status
 }
 
+/// VDO asks CNS who uses the cluster id before it proposes an adoption. While nobody answers the proposal, VDO does not list
+/// all volumes again and again.
+async fn a_proposal_needs_cns_once(testbed: &Testbed, operator: &Process) {
+    testbed.vcenter.fault(Fault::on("CnsQueryVolume").fails("SystemError")).await;
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    testbed.two_more_rounds(operator).await;
+    assert_eq!(asks_cns(testbed).await, None);
+    testbed.vcenter.clear_faults().await;
+    testbed.check_now("CNS answers a proposal").await;
+}
+
+/// The step in which VDO waits for an answer of CNS.
+async fn asks_cns(testbed: &Testbed) -> Option<PlanStep> {
+    let plan = testbed.config().await.status.unwrap().plan.unwrap();
+    plan.steps.into_iter().find(|step| step.title.contains("Ask CNS"))
+}
+
 /// A list of all volumes is expensive, and nothing changes a recorded cluster id: VDO does not ask for them again while an
 /// adopted driver waits for its approval.
 async fn a_recorded_id_needs_no_cns(testbed: &Testbed) {
     testbed.vcenter.fault(Fault::on("CnsQueryVolume").fails("SystemError")).await;
     testbed.check_now("while CNS does not answer").await;
-    let plan = testbed.config().await.status.unwrap().plan.unwrap();
-    let asks = |step: &PlanStep| step.title.contains("Ask CNS");
-    assert!(!plan.steps.iter().any(asks), "{plan:?}");
+    assert_eq!(asks_cns(testbed).await, None);
     testbed.vcenter.clear_faults().await;
     testbed.check_now("CNS answers").await;
 }
@@ -307,6 +322,7 @@ async fn drivers_installed_from_upstreams_manifests_are_adopted_with_their_volum
         .await;
     testbed.check_now("before adoption").await;
     assert_eq!(testbed.writes(), Vec::<String>::new(), "VDO proposes adoption and waits");
+    a_proposal_needs_cns_once(&testbed, &operator).await;
 
     testbed.change(json!({"spec": {"adoption": "Automatic"}})).await;
     let status = adopted(&testbed, &operator, 2).await;
