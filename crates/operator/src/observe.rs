@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
+use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig, vdo_config::Adoption};
 use catalog::Driver;
 use health::facts::Platform;
 use jiff::Timestamp;
@@ -23,6 +23,7 @@ use plan::{
     facts::{
         AppliedObject, ApplyFailure, ClusterId, DriverWorkload, Facts, Health, InUse,
         NodePlacement, Predecessor, PullSecret, Rival, TargetCluster, VcenterConnection,
+        WorkloadRole,
     },
     names,
     record::{Record, Records, record_name},
@@ -105,7 +106,9 @@ pub async fn observe(
         Ok(None) => Ok(unproven(&config, &records, &around.uid)),
         cluster_id => cluster_id,
     };
-    let identified = identified(stores, vcenters, &config, &records, cluster_id).await;
+    let proposal = is_proposal(&config, &records.csi, &workloads);
+    let identified =
+        identified(stores, vcenters, &config, &records, &around.uid, cluster_id, proposal).await;
     let own = observed.vcenters.iter();
     let objects = stores.objects(applied);
     forget_passing_fields(&mut workloads, &objects);
@@ -196,7 +199,9 @@ async fn identified(
     vcenters: &mut Vcenters,
     config: &VDOConfig,
     records: &Records,
+    cluster: &str,
     configured: Result<Option<ClusterId>, String>,
+    proposal: bool,
 ) -> Identified {
     let known = |id, foreign_volumes| Identified { id, foreign_volumes, ambiguous: Vec::new() };
     let Some(storage) = &config.spec.storage_provider else {
@@ -221,12 +226,35 @@ async fn identified(
         configured => configured,
     };
     let foreign_volumes = match &configured {
+        // The list of all volumes is expensive for vCenter, and an adopted driver can wait for months.
+        _ if records.csi.has_locked_cluster_id(cluster) => Ok(Vec::new()),
         Ok(Some(id)) => {
-            cns_ownership::foreign_claims(stores, vcenters, config, &names, &id.id).await
+            cns_ownership::foreign_claims(stores, vcenters, config, &names, &id.id, proposal).await
         }
         _ => Ok(Vec::new()),
     };
     known(configured, foreign_volumes)
+}
+
+/// Whether VDO does not adopt the running storage driver before an admin asks for it. VDO adopts the driver of the Go VDO
+/// without a request.
+fn is_proposal(
+    config: &VDOConfig,
+    record: &Record,
+    workloads: &BTreeMap<ObjectId, DriverWorkload>,
+) -> bool {
+    let storage = || workloads.values().filter(|workload| workload.driver == Driver::Csi);
+    let mut controllers = storage().filter(|workload| workload.role == WorkloadRole::Controller);
+    let by_predecessor = |workload: &DriverWorkload| {
+        workload.origin.field_managers.iter().eq([names::PREDECESSOR_MANAGER])
+    };
+    *record == Record::default()
+        && !storage().any(|workload| workload.labelled)
+        && match config.spec.adoption {
+            Some(Adoption::Automatic) => false,
+            Some(Adoption::Propose | Adoption::Never) => controllers.next().is_some(),
+            None => controllers.any(|controller| !by_predecessor(controller)),
+        }
 }
 
 /// The image pull Secrets that exist in the operator's namespace.

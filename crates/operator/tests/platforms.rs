@@ -18,12 +18,15 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testkit::{ApiServer, FaultProxy, Node, Process, Vm, eventually};
+use testkit::{ApiServer, FaultProxy, Node, Process, User, Vm, eventually};
 
 const CSI: &str = "vmware-system-csi";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 const RANCHER: &str = "node-role.kubernetes.io/controlplane";
 const MICROK8S: &str = "node.kubernetes.io/microk8s-controlplane";
+/// MicroK8s' label on every node.
+const CLUSTER: &str = "microk8s.io/cluster";
+const ALL: [&str; 6] = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"];
 const USUAL: &str = "/var/lib/kubelet";
 const VSPHERE: &str = "vdo.vmware.com/vsphere";
 const CLOUD: &str = "vsphere-cloud-controller-manager";
@@ -237,6 +240,7 @@ async fn manifests_depend_on_the_platform_and_its_nodes() {
     let fixture = Fixture { testbed, operator, balancer };
     control_planes_of_every_size(&fixture).await;
     distributions_detected_by_nodes(&fixture).await;
+    a_compromised_worker(&fixture).await;
     a_node_of_another_cloud(&fixture).await;
     distributions_detected_by_api_server(&fixture).await;
     openshift_on_everything(&fixture).await;
@@ -264,13 +268,13 @@ async fn control_planes_of_every_size(fixture: &Fixture) {
 }
 
 async fn distributions_detected_by_nodes(fixture: &Fixture) {
-    let all = ["node-1", "node-2", "node-3"];
     fixture
-        .label(&all, json!({"microk8s.io/cluster": "true", MICROK8S: "microk8s-controlplane"}))
+        .label(&["node-1", "node-2", "node-3"], json!({MICROK8S: "microk8s-controlplane"}))
         .await;
+    fixture.label(&ALL, json!({CLUSTER: "true"})).await;
     let snap = "/var/snap/microk8s/common/var/lib/kubelet";
     fixture.becomes("MicroK8s", Placement::new("microk8s", 3, &[MICROK8S], snap)).await;
-    fixture.label(&all, json!({"microk8s.io/cluster": null, MICROK8S: null})).await;
+    fixture.label(&ALL, json!({CLUSTER: null, MICROK8S: null})).await;
     fixture.os_image("Talos (v1.11.3)").await;
     fixture.becomes("Talos", Placement::new("talos", 3, &[], USUAL)).await;
     fixture.os_image("Simulated").await;
@@ -279,10 +283,33 @@ async fn distributions_detected_by_nodes(fixture: &Fixture) {
     fixture.testbed.ready(&fixture.operator, 90).await;
 }
 
+/// Root on a worker writes what the API server accepts from a kubelet: no driver changes.
+async fn a_compromised_worker(fixture: &Fixture) {
+    let Fixture { testbed, operator, .. } = fixture;
+    let before = fixture.observed().await.unwrap();
+    let pods = fixture.driver_is_on(&ALL).await;
+    let since = Timestamp::now();
+    let kubelet = User::named("system:node:node-4").in_group("system:nodes");
+    let nodes = Api::<KubeNode>::all(testbed.plane.client_as(&kubelet));
+    let change = async |labels: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        nodes.patch("node-4", &PatchParams::default(), &patch).await
+    };
+    for role in [CONTROL_PLANE, RANCHER] {
+        let refused = change(json!({role: ""})).await.unwrap_err();
+        assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused:?}");
+    }
+    change(json!({MICROK8S: "x", CLUSTER: "true"})).await.unwrap();
+    assert_eq!(testbed.writes_after_two_rounds(operator, since).await, Vec::<String>::new());
+    assert_eq!(fixture.observed().await.unwrap(), before, "the manifests must not change");
+    assert_eq!(fixture.driver_is_on(&ALL).await, pods, "the pods must not change");
+    fixture.label(&["node-4"], json!({MICROK8S: null, CLUSTER: null})).await;
+}
+
 /// A node that is not a vSphere VM gets no storage driver, until its VM is found.
 async fn a_node_of_another_cloud(fixture: &Fixture) {
     let Fixture { testbed, .. } = fixture;
-    let own = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"];
+    let own = ALL;
     let before = fixture.driver_is_on(&own).await;
     let vm = Vm::numbered("cloud", 1);
     let node = Node::named("cloud-1").system_uuid(&vm.uuid);
@@ -326,7 +353,7 @@ async fn distributions_detected_by_api_server(fixture: &Fixture) {
     nodes.add(agent.provider_id("k3s://agent-1")).await;
     let bare = Node::named("bare-1").system_uuid(&Vm::numbered("bare", 1).uuid);
     nodes.add(bare.provider_id("k3s://bare-1")).await;
-    let own = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6", "agent-1"];
+    let own = [&ALL[..], &["agent-1"]].concat();
     fixture.driver_is_on(&[&own[..], &["bare-1"]].concat()).await;
     testbed.finding_about("VDO-1214", 90, &["agent-1"]).await;
     let missing = testbed.finding_about("VDO-1201", 90, &["bare-1"]).await;

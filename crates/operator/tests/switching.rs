@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use api::{
     VDOConfigStatus,
-    vdo_config::{DriverStatus, PlanState, StepState},
+    vdo_config::{DriverStatus, PlanState, PlanStep, StepState},
 };
 use common::{NAMESPACE, Testbed, upstream_cpi, upstream_csi};
 use jiff::Timestamp;
@@ -32,7 +32,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
-use testkit::{Process, User, eventually};
+use testkit::{Fault, Process, User, eventually};
 use vsphere::{
     Client, Credentials, Trust,
     cns::{BackingDetails, ContainerCluster, CreateSpec, EntityMetadata, VolumeId, VolumeMetadata},
@@ -124,6 +124,33 @@ async fn adopted(testbed: &Testbed, operator: &Process, count: usize) -> VDOConf
     writes.retain(|write| !write.contains(&format!("/namespaces/{NAMESPACE}/")));
     assert_eq!(writes, Vec::<String>::new(), "adoption changes nothing");
     status
+}
+
+/// VDO asks CNS who uses the cluster id before it proposes an adoption. While nobody answers the proposal, VDO does not list
+/// all volumes again and again.
+async fn a_proposal_needs_cns_once(testbed: &Testbed, operator: &Process) {
+    testbed.vcenter.fault(Fault::on("CnsQueryVolume").fails("SystemError")).await;
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    testbed.two_more_rounds(operator).await;
+    assert_eq!(asks_cns(testbed).await, None);
+    testbed.vcenter.clear_faults().await;
+    testbed.check_now("CNS answers a proposal").await;
+}
+
+/// The step in which VDO waits for an answer of CNS.
+async fn asks_cns(testbed: &Testbed) -> Option<PlanStep> {
+    let plan = testbed.config().await.status.unwrap().plan.unwrap();
+    plan.steps.into_iter().find(|step| step.title.contains("Ask CNS"))
+}
+
+/// A list of all volumes is expensive, and nothing changes a recorded cluster id: VDO does not ask for them again while an
+/// adopted driver waits for its approval.
+async fn a_recorded_id_needs_no_cns(testbed: &Testbed) {
+    testbed.vcenter.fault(Fault::on("CnsQueryVolume").fails("SystemError")).await;
+    testbed.check_now("while CNS does not answer").await;
+    assert_eq!(asks_cns(testbed).await, None);
+    testbed.vcenter.clear_faults().await;
+    testbed.check_now("CNS answers").await;
 }
 
 /// Approves the proposed releases with the commands in the status, and waits until they run.
@@ -295,10 +322,12 @@ async fn drivers_installed_from_upstreams_manifests_are_adopted_with_their_volum
         .await;
     testbed.check_now("before adoption").await;
     assert_eq!(testbed.writes(), Vec::<String>::new(), "VDO proposes adoption and waits");
+    a_proposal_needs_cns_once(&testbed, &operator).await;
 
     testbed.change(json!({"spec": {"adoption": "Automatic"}})).await;
     let status = adopted(&testbed, &operator, 2).await;
     assert_eq!(status.cluster_id.as_deref(), Some("10.10.10.10"), "the volumes have this id");
+    a_recorded_id_needs_no_cns(&testbed).await;
     approve(&testbed, &operator, &status, 120).await;
     let config = testbed.ready(&operator, 90).await;
     let status = config.status.unwrap();

@@ -177,6 +177,12 @@ impl Record {
         self.cluster.as_deref().is_some_and(|of| of != cluster)
     }
 
+    /// Whether the cluster id in CNS is on record for this cluster. CNS confirmed before that no other cluster uses the
+    /// id, and it never changes again.
+    pub fn has_locked_cluster_id(&self, cluster: &str) -> bool {
+        self.cluster_id.is_some() && !self.is_of_another(cluster)
+    }
+
     /// The release that VDO applies, or applied last.
     pub fn running(&self) -> Option<Build> {
         build(self.implementation, self.version.as_deref())

@@ -39,7 +39,8 @@ pub use inventory::{
 };
 pub use known::Known;
 pub use node::{
-    CsiEntry, MountFailure, Node, PLATFORM_LABEL, VSPHERE_LABEL, is_embedded_id, is_foreign_id,
+    CsiEntry, MICROK8S_CONTROL_PLANE, MountFailure, Node, PLATFORM_LABEL, VSPHERE_LABEL,
+    control_plane, is_embedded_id, is_foreign_id,
 };
 pub use operator::{
     Acknowledged, CatalogState, CatalogTrouble, CatalogTroubleKind, Conflict, Operator,

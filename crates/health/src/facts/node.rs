@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Known, Version};
+use super::{Known, Platform, Version};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -14,7 +14,7 @@ pub struct Node {
     pub ready: bool,
     /// When `ready` last changed.
     pub ready_since: Timestamp,
-    /// The label that makes it a control plane node, if it is one.
+    /// Its label for control plane nodes, if it has one. [`control_plane`] decides whether the label counts.
     pub control_plane: Option<String>,
     /// `linux` or `windows`.
     pub os: String,
@@ -97,6 +97,28 @@ pub fn is_embedded_id(provider_id: &str) -> bool {
 pub fn is_foreign_id(provider_id: &str) -> bool {
     let ours = provider_id.is_empty() || provider_id.starts_with("vsphere://");
     !ours && !is_embedded_id(provider_id)
+}
+
+/// MicroK8s' label for control plane nodes. MicroK8s sets no label with [`PROTECTED_PREFIX`].
+pub const MICROK8S_CONTROL_PLANE: &str = "node.kubernetes.io/microk8s-controlplane";
+/// The prefix of labels that the API server does not accept from kubelets.
+const PROTECTED_PREFIX: &str = "node-role.kubernetes.io/";
+
+/// The control plane nodes.
+///
+/// The drivers' controllers run on them with the vCenter credentials, so no worker must be able to become one. A
+/// kubelet can set [`MICROK8S_CONTROL_PLANE`] on its own node. That label counts only on MicroK8s, and only
+/// if no node has a label that kubelets cannot set.
+pub fn control_plane<'a>(
+    nodes: impl IntoIterator<Item = &'a Node>,
+    platform: Platform,
+) -> Vec<&'a Node> {
+    let labelled = nodes.into_iter().filter_map(|node| Some((node, node.control_plane.as_ref()?)));
+    let (protected, others): (Vec<_>, Vec<_>) =
+        labelled.partition(|(_, label)| label.starts_with(PROTECTED_PREFIX));
+    let counted =
+        if protected.is_empty() && platform == Platform::MicroK8s { others } else { protected };
+    counted.into_iter().map(|(node, _)| node).collect()
 }
 
 /// With the value `false`, an admin marks a node that is not a vSphere VM.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,21 @@ impl Platform {
         let labels = node.metadata.labels.as_ref().unwrap_or(&no_labels);
         Self::detect("", &[], info.map_or("", |info| &info.os_image), labels)
     }
+
+    /// The platform of a cluster, from the platform that each Linux node identifies and the time when the node joined.
+    /// A kubelet can change the labels of its own node, so more than half of the nodes must agree. If no platform has
+    /// that majority, the oldest node decides. `None` where the nodes identify no platform.
+    pub fn of_nodes(nodes: impl IntoIterator<Item = (Timestamp, Option<Self>)>) -> Option<Self> {
+        let nodes: Vec<_> = nodes.into_iter().collect();
+        let has_majority = |platform: &Option<Self>| {
+            nodes.iter().filter(|(_, of_node)| of_node == platform).count() * 2 > nodes.len()
+        };
+        let mut all = std::iter::once(None).chain(Self::ALL.map(Some));
+        all.find(has_majority).unwrap_or_else(|| {
+            let oldest = nodes.iter().min_by_key(|(joined, of_node)| (*joined, of_node.is_some()));
+            oldest.and_then(|(_, platform)| *platform)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +118,25 @@ mod tests {
         assert_eq!(Platform::from_node(&node(serde_json::json!({}))), None);
         let old = node(serde_json::json!({"microk8s.io/cluster": "true"}));
         assert_eq!(Platform::from_node(&old), Some(Platform::MicroK8s));
+    }
+
+    #[test]
+    fn one_node_does_not_change_the_platform_of_a_cluster() {
+        let nodes = |platforms: &[Option<Platform>]| {
+            let nodes = platforms.iter().zip(1..);
+            Platform::of_nodes(
+                nodes.map(|(of_node, second)| (Timestamp::from_second(second).unwrap(), *of_node)),
+            )
+        };
+        let microk8s = Some(Platform::MicroK8s);
+        assert_eq!(nodes(&[]), None);
+        assert_eq!(nodes(&[microk8s, None, None]), None);
+        assert_eq!(nodes(&[None, microk8s, microk8s]), microk8s);
+        assert_eq!(nodes(&[None, None, microk8s, microk8s]), None, "the oldest node decides");
+        assert_eq!(nodes(&[microk8s, None]), microk8s, "the oldest node decides");
+        assert_eq!(nodes(&[microk8s, Some(Platform::Talos), None]), microk8s);
+        let same = Timestamp::from_second(1).unwrap();
+        assert_eq!(Platform::of_nodes([(same, microk8s), (same, None)]), None);
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use health::facts::{CsiEntry, Known, MountFailure, Node, PLATFORM_LABEL, Platform, VSPHERE_LABEL};
+use health::facts::{
+    CsiEntry, Known, MICROK8S_CONTROL_PLANE, MountFailure, Node, PLATFORM_LABEL, Platform,
+    VSPHERE_LABEL,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::Node as KubeNode, storage::v1::CSINode};
 use kube::ResourceExt;
@@ -11,12 +14,12 @@ use plan::names;
 use super::site::RelatedObjects;
 
 /// The labels that identify control-plane nodes: the current one of Kubernetes, its predecessor, Rancher's
-/// and MicroK8s'.
+/// and MicroK8s'. The last one is the only one that a kubelet can set, so the others come first.
 const CONTROL_PLANE: [&str; 4] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
     "node-role.kubernetes.io/controlplane",
-    "node.kubernetes.io/microk8s-controlplane",
+    MICROK8S_CONTROL_PLANE,
 ];
 /// Labels that checks and rules read.
 const LABELS: [&str; 6] = [
@@ -45,7 +48,7 @@ pub(crate) struct CachedNode {
     pub(crate) since: Option<Timestamp>,
     /// Whether the kubelet reports that the node has no network.
     pub(crate) without_network: bool,
-    /// The label that makes the node part of the control plane, if it has one.
+    /// Its label for control plane nodes, if it has one.
     pub(crate) control_plane: Option<&'static str>,
     /// The platform that the node identifies, if it does.
     pub(crate) platform: Option<Platform>,

@@ -289,11 +289,14 @@ impl Stores {
         [self.nodes.revision(), self.csi_nodes.revision(), topologies, mounts]
     }
 
-    /// The platform: as the API server reports it, otherwise as any of the nodes does.
+    /// The platform: as the API server reports it, otherwise as most of the nodes do.
     pub(crate) fn platform(&self, reported: Platform) -> Platform {
         match reported {
             Platform::Kubernetes => self
-                .nodes(|nodes| nodes.values().find_map(|node| node.platform))
+                .nodes(|nodes| {
+                    let linux = nodes.values().filter(|node| node.os != "windows");
+                    Platform::of_nodes(linux.map(|node| (node.created, node.platform)))
+                })
                 .unwrap_or(Platform::Kubernetes),
             reported => reported,
         }

@@ -17,7 +17,7 @@ use crate::{
     cluster::Stores,
     vcenters::{
         Vcenters,
-        pace::{self, CnsAnswer, Inputs, Pace},
+        pace::{self, CnsAnswer, Effect, Inputs, Pace},
     },
 };
 
@@ -29,15 +29,17 @@ const AT_ONCE: usize = 500;
 /// An error contains the reason why the names are unknown.
 type Names = Result<Vec<String>, String>;
 
-/// Foreign claims with volumes under this cluster id, in the vCenters of these names.
+/// Foreign claims with volumes under this cluster id, in the vCenters of these names. `proposal` means that VDO
+/// takes the id only after an admin changes something.
 pub(super) async fn foreign_claims(
     stores: &Stores,
     vcenters: &mut Vcenters,
     config: &VDOConfig,
     names: &[String],
     id: &str,
+    proposal: bool,
 ) -> Names {
-    let question = pace::question(vcenters, config, names, id);
+    let question = pace::question(vcenters, config, names, (id, proposal));
     let inputs = Inputs { question, volumes: stores.volumes.revision() };
     if let Some(asked) = vcenters.asked.as_ref().filter(|asked| asked.pace.holds(inputs)) {
         return asked.result.clone();
@@ -47,8 +49,12 @@ pub(super) async fn foreign_claims(
     if let Err(why) = &claims {
         tracing::warn!(why, "CNS could not be asked who uses this cluster-id");
     }
-    let blocks = !claims.as_ref().is_ok_and(Vec::is_empty);
-    answered(&mut vcenters.asked, inputs, claims, blocks)
+    let effect = match &claims {
+        Ok(foreign) if foreign.is_empty() && proposal => Effect::AllowsProposal,
+        Ok(foreign) if foreign.is_empty() => Effect::Allows,
+        _ => Effect::Blocks,
+    };
+    answered(&mut vcenters.asked, inputs, claims, effect)
 }
 
 /// The cluster ids of the existing volumes, in the vCenters of these names; none if there are no volumes, or
@@ -78,8 +84,9 @@ pub(super) async fn inherited_ids(
     if let Err(why) = &ids {
         tracing::warn!(why, "CNS could not be asked which cluster-id the volumes were made under");
     }
-    let blocks = !ids.as_ref().is_ok_and(|ids| ids.len() <= 1);
-    answered(&mut vcenters.inherited, inputs, ids, blocks)
+    let agree = ids.as_ref().is_ok_and(|ids| ids.len() <= 1);
+    let effect = if agree { Effect::Allows } else { Effect::Blocks };
+    answered(&mut vcenters.inherited, inputs, ids, effect)
 }
 
 /// VDO learns of a new connection at once, so it does not cache this error.
@@ -93,8 +100,8 @@ fn connected(vcenters: &Vcenters, name: &str) -> Result<vsphere::Client, String>
 }
 
 /// Keeps an answer until the next query.
-fn answered(slot: &mut Option<CnsAnswer>, inputs: Inputs, result: Names, blocks: bool) -> Names {
-    let pace = Pace::after(slot.as_ref().map(|before| &before.pace), inputs, blocks);
+fn answered(slot: &mut Option<CnsAnswer>, inputs: Inputs, result: Names, effect: Effect) -> Names {
+    let pace = Pace::after(slot.as_ref().map(|before| &before.pace), inputs, effect);
     *slot = Some(CnsAnswer { pace, result: result.clone() });
     result
 }

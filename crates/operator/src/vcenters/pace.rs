@@ -2,7 +2,8 @@
 //!
 //! A list of all volumes is expensive for vCenter, and an answer that blocks VDO changes only after an admin
 //! acts. So the pauses grow, and VDO asks at once when an input of the question changes. VDO reuses an answer
-//! that lets it take a cluster id for a short time only.
+//! that lets it take a cluster id for a short time only. While VDO proposes an adoption, it takes no cluster id, and
+//! reuses such an answer for the longest pause.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -19,7 +20,7 @@ use super::Vcenters;
 /// The first pause, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(20), Duration::from_mins(10));
 
-/// How long VDO uses an answer that does not block, and an answer for an earlier set of PersistentVolumes.
+/// How long VDO uses an answer that lets it take a cluster id, and an answer for an earlier set of PersistentVolumes.
 const AGE: Duration = Duration::from_secs(15);
 
 /// The last answer of CNS to a question, and the time of the next query.
@@ -27,6 +28,18 @@ const AGE: Duration = Duration::from_secs(15);
 pub(crate) struct CnsAnswer {
     pub(crate) pace: Pace,
     pub(crate) result: Result<Vec<String>, String>,
+}
+
+/// The effect of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It prevents VDO from taking a cluster id.
+    Blocks,
+    /// It lets VDO take a cluster id.
+    Allows,
+    /// It would let VDO take a cluster id, but VDO only proposes an adoption. An admin who accepts it changes the
+    /// question.
+    AllowsProposal,
 }
 
 /// The inputs of a question, the number of queries with them, and the time of the next query.
@@ -41,13 +54,15 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The pace after a query with these inputs. `blocks` means that the answer prevents VDO from taking a
-    /// cluster id.
-    pub(crate) fn after(before: Option<&Self>, inputs: Inputs, blocks: bool) -> Self {
+    /// The pace after a query with these inputs.
+    pub(crate) fn after(before: Option<&Self>, inputs: Inputs, effect: Effect) -> Self {
         let now = Instant::now();
         let fresh = now + AGE;
-        if !blocks {
-            return Self { inputs, asked: 0, fresh, due: fresh };
+        let used_until = |time| Self { inputs, asked: 0, fresh: time, due: time };
+        match effect {
+            Effect::Allows => return used_until(fresh),
+            Effect::AllowsProposal => return used_until(now + PAUSES.1),
+            Effect::Blocks => {}
         }
         let same = before.filter(|before| before.inputs == inputs);
         let asked = same.map_or(0, |before| before.asked).saturating_add(1);
@@ -112,7 +127,7 @@ mod tests {
         for second in 0..3 * 3_600_u32 {
             if !pace.as_ref().is_some_and(|pace| pace.holds(inputs(7, 1))) {
                 questions.push(second);
-                pace = Some(Pace::after(pace.as_ref(), inputs(7, 1), true));
+                pace = Some(Pace::after(pace.as_ref(), inputs(7, 1), Effect::Blocks));
             }
             tokio::time::advance(Duration::from_secs(1)).await;
         }
@@ -123,7 +138,7 @@ mod tests {
         let longest = questions.windows(2).map(|two| two[1] - two[0]).max().unwrap();
         assert!(longest <= 751, "{questions:?}");
         assert!(!pace.as_ref().unwrap().holds(inputs(8, 1)), "another input is another question");
-        let fresh = Pace::after(pace.as_ref(), inputs(8, 1), true);
+        let fresh = Pace::after(pace.as_ref(), inputs(8, 1), Effect::Blocks);
         tokio::time::advance(Duration::from_secs(25)).await;
         assert!(!fresh.holds(inputs(8, 1)), "the pauses begin again");
     }
@@ -131,23 +146,36 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_lets_vdo_take_a_cluster_id_is_used_for_a_short_time() {
         let (now, then) = (inputs(7, 1), inputs(7, 2));
-        let mut pace = Pace::after(None, now, false);
+        let mut pace = Pace::after(None, now, Effect::Allows);
         for _ in 0..10 {
             assert!(pace.holds(now) && !pace.holds(inputs(8, 1)));
             tokio::time::advance(AGE).await;
             assert!(!pace.holds(now), "its pauses do not grow");
-            pace = Pace::after(Some(&pace), now, false);
+            pace = Pace::after(Some(&pace), now, Effect::Allows);
         }
         // The pauses after a blocking answer begin with the shortest.
-        let mut pace = Pace::after(Some(&pace), now, true);
+        let mut pace = Pace::after(Some(&pace), now, Effect::Blocks);
         tokio::time::advance(Duration::from_secs(26)).await;
         assert!(!pace.holds(now));
         for _ in 0..5 {
-            pace = Pace::after(Some(&pace), now, true);
+            pace = Pace::after(Some(&pace), now, Effect::Blocks);
         }
         assert!(pace.holds(then), "CNS is not asked for every volume that comes or goes");
         tokio::time::advance(AGE).await;
         assert!(pace.holds(now) && !pace.holds(then), "other volumes may lift the block");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_vdo_proposes_an_adoption_it_asks_rarely() {
+        let pace = Pace::after(None, inputs(7, 1), Effect::AllowsProposal);
+        assert!(
+            !pace.holds(inputs(8, 1)),
+            "an admin who accepts the proposal changes the question"
+        );
+        tokio::time::advance(PAUSES.1 / 2).await;
+        assert!(pace.holds(inputs(7, 1)) && pace.holds(inputs(7, 2)), "volumes come and go");
+        tokio::time::advance(PAUSES.1 / 2).await;
+        assert!(!pace.holds(inputs(7, 1)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use catalog::{
     Rewrite,
     manifest::{Profile, profile},
 };
-use health::facts::{Node, Platform};
+use health::facts::{Node, Platform, control_plane};
 
 use crate::{facts::Facts, names};
 
@@ -106,8 +106,7 @@ fn seconds(span: Option<&Span>) -> Option<String> {
 }
 
 fn placement(facts: &Facts) -> profile::Placement {
-    let control = facts.cluster.nodes().filter(|node| node.control_plane.is_some());
-    let control: Vec<&Node> = control.collect();
+    let control = control_plane(facts.cluster.nodes(), facts.cluster.platform);
     let mut labels: Vec<String> = control.iter().filter_map(|n| n.control_plane.clone()).collect();
     labels.sort();
     labels.dedup();

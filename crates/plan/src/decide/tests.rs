@@ -7,6 +7,7 @@ mod kept_releases;
 mod losing;
 mod non_vsphere_nodes;
 mod overrides;
+mod placement;
 mod privileges;
 mod proxy;
 mod refusing;

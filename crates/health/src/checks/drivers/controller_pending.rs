@@ -2,7 +2,7 @@
 
 use crate::{
     checks::prelude::*,
-    facts::{InstalledDriver, Pod, Workload},
+    facts::{InstalledDriver, Pod, Workload, control_plane},
 };
 
 pub(super) const CHECK: Check = Check {
@@ -33,7 +33,7 @@ fn step(
     message: &str,
 ) -> String {
     let namespace = &driver.namespace;
-    let control_plane = view.nodes().filter(|node| node.control_plane.is_some()).count();
+    let control_plane = control_plane(view.nodes(), view.facts.cluster.platform).len();
     if message.contains("anti-affinity") && control_plane > 0 {
         return format!(
             "There are {control_plane} control plane nodes: kubectl scale deployment --namespace \
