@@ -196,8 +196,8 @@ pub struct VsphereCloudConfigStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileges: Option<Privileges>,
 
-    /// The login that the vCenter refused. VDO does not repeat it until the Secret or the address changes,
-    /// so that a wrong password does not lock the account.
+    /// The login that the vCenter refused. VDO repeats it every 25 to 30 minutes, so that a wrong password does
+    /// not lock the account, and at once when the Secret or the address changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedLogin>,
 }
@@ -212,6 +212,9 @@ pub struct RefusedLogin {
     pub secret: String,
     /// The reason: `Credentials`, `Locked` or `PasswordExpired`.
     pub reason: String,
+    /// The time of the last attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempted_at: Option<Time>,
 }
 
 /// The result of a connection.

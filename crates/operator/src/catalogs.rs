@@ -27,6 +27,7 @@ use health::facts::{CatalogTrouble, CatalogTroubleKind};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, Client, ResourceExt};
+use runtime::error_chain::error_chain;
 use tokio::{
     sync::{
         oneshot::{self, error::TryRecvError},
@@ -46,6 +47,8 @@ use self::{
 const POLL: Duration = Duration::from_hours(6);
 /// The pause before a retry after a failure.
 const RETRY: Duration = Duration::from_mins(5);
+/// The pause before VDO tries again to store a catalog.
+const STORE_AGAIN: Duration = Duration::from_mins(1);
 /// The timeout of one fetch.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -75,6 +78,15 @@ struct Outcome {
     answer: Result<Fetched, Reason>,
 }
 
+/// An accepted catalog that VDO has not stored for a restart yet.
+#[derive(Debug)]
+struct Unstored {
+    source: String,
+    bundle: String,
+    /// The tag that a web server gave it, and the `last` that led to it.
+    etag: Option<(String, String)>,
+}
+
 /// The catalog in use, and the state of its source.
 #[derive(Debug)]
 pub struct Catalogs {
@@ -88,13 +100,14 @@ pub struct Catalogs {
     left_out: Vec<String>,
     /// The catalog stored in the cluster. `None` until VDO has read it after the start.
     stored: Option<StoredCatalog>,
+    unstored: Option<Unstored>,
     /// Where the catalog in use came from, and when VDO accepted it.
     source: String,
     fetched: Option<Timestamp>,
     trouble: Option<CatalogTrouble>,
     /// The URL or ConfigMap that VDO read last, with the version of the object that named it, and when.
     last: Option<(String, Instant)>,
-    /// The tag that a web server gave the catalog in use, and the `last` that led to it.
+    /// The tag that a web server gave the stored catalog in use, and the `last` that led to it.
     etag: Option<(String, String)>,
     fetching: Option<Fetch>,
     /// When time alone makes the next fetch due.
@@ -115,6 +128,7 @@ impl Catalogs {
             rewrite: Rewrite::default(),
             left_out: Vec::new(),
             stored: None,
+            unstored: None,
             source: "embedded".into(),
             fetched: None,
             trouble: None,
@@ -193,6 +207,18 @@ impl Catalogs {
     ) -> Result<(), kube::Error> {
         self.restore(client, namespace, config).await?;
         self.next = None;
+        let looked = self.look(client, namespace, config, legacy).await;
+        self.keep(client, namespace).await;
+        looked
+    }
+
+    async fn look(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+        config: Option<&CompatibilityConfig>,
+        legacy: Option<&str>,
+    ) -> Result<(), kube::Error> {
         let Some(config) = config else {
             if let Some(version) = legacy {
                 return self.look_into_legacy(client, namespace, version).await;
@@ -205,8 +231,9 @@ impl Catalogs {
                 Ok(Fetched::Catalog { bytes, etag }) => {
                     self.etag = None;
                     if self.offer(&source, &bytes, &keys_of(config), Delivery::Network) {
-                        self.etag = etag.map(|etag| (seen, etag));
-                        self.keep(client, namespace, source, &bytes).await?;
+                        let bundle = String::from_utf8_lossy(&bytes).into_owned();
+                        let etag = etag.map(|etag| (seen, etag));
+                        self.unstored = Some(Unstored { source, bundle, etag });
                     }
                 }
                 // It answers a request for another object or key.
@@ -222,8 +249,8 @@ impl Catalogs {
         match (&config.spec.bundle, &config.spec.matrix_url) {
             (Some(bundle), _) => {
                 let offered = self.look_into(client, config, &bundle.config_map.0).await?;
-                if let Some((source, text)) = offered.filter(|_| self.store.is_signed()) {
-                    self.keep(client, namespace, source, text.as_bytes()).await?;
+                if let Some((source, bundle)) = offered.filter(|_| self.store.is_signed()) {
+                    self.unstored = Some(Unstored { source, bundle, etag: None });
                 }
             }
             (None, Some(url)) if !url.0.is_empty() => {
@@ -242,6 +269,10 @@ impl Catalogs {
             (self.trouble, self.filled) = (None, None);
             self.left_out.clear();
             (self.source, self.fetched, self.etag) = ("embedded".into(), None, None);
+            // VDO still stores the catalog, so that a restart does not forget its serial.
+            if let Some(unstored) = &mut self.unstored {
+                unstored.etag = None;
+            }
         }
     }
 
@@ -274,20 +305,23 @@ impl Catalogs {
         }
     }
 
-    async fn keep(
-        &mut self,
-        client: &Client,
-        namespace: &str,
-        source: String,
-        bytes: &[u8],
-    ) -> Result<(), kube::Error> {
-        let bundle = String::from_utf8_lossy(bytes).into_owned();
+    /// Stores the last accepted catalog. A failure does not end the round, and the next one tries again.
+    async fn keep(&mut self, client: &Client, namespace: &str) {
+        let Some(Unstored { source, bundle, etag }) = self.unstored.take() else { return };
         let stored = StoredCatalog { floors: self.store.floors(), source, bundle };
         if self.writes && self.stored.as_ref() != Some(&stored) {
-            stored::write(client, namespace, &stored).await?;
+            if let Err(error) = stored::write(client, namespace, &stored).await {
+                let error = error_chain(&error);
+                tracing::warn!(error, "the catalog in use could not be stored for a restart");
+                let StoredCatalog { source, bundle, .. } = stored;
+                self.unstored = Some(Unstored { source, bundle, etag });
+                let again = Instant::now() + STORE_AGAIN;
+                self.next = Some(self.next.map_or(again, |next| next.min(again)));
+                return;
+            }
             self.stored = Some(stored);
         }
-        Ok(())
+        self.etag = etag;
     }
 
     /// Reads the Go VDO's ConfigMap and uses a matrix inside it. VDO does not follow a URL: the target has no

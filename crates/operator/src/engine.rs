@@ -43,7 +43,7 @@ use crate::{
     remediation::Remediator,
     report::{self, Followed, Olm, OperatorMetrics, Statuses},
     unreadable::Unreadable,
-    vcenters::Vcenters,
+    vcenters::{Vcenters, refusal::REPEAT_AFTER},
 };
 
 /// The operator handles changes within this time together.
@@ -247,7 +247,8 @@ impl Engine {
         Ok(Self {
             recorder: Recorder::new(client.clone(), reporter),
             olm: Olm::from_environment(),
-            vcenters: Vcenters::new(build, changed.clone(), Arc::new(metrics.clone())),
+            vcenters: Vcenters::new(build, changed.clone(), Arc::new(metrics.clone()))
+                .repeating_refused_logins(REPEAT_AFTER),
             catalogs: Catalogs::new(changed.clone()),
             health_facts: Live::default(),
             remediator: Remediator::default(),
@@ -301,6 +302,12 @@ impl Engine {
         let interruptions = self.stores.interruptions.clone();
         self.watches.spawn("watch check", interruptions.report_to(probes.watches.clone()));
         self
+    }
+
+    /// Repeats a login that vCenter refused after this time instead of [`REPEAT_AFTER`].
+    #[must_use]
+    pub fn repeating_refused_logins(self, after: Duration) -> Self {
+        Self { vcenters: self.vcenters.repeating_refused_logins(after), ..self }
     }
 
     /// Gives up after rounds have failed for this time; see [`FAILING`].

@@ -17,6 +17,7 @@ use operator::{
     permissions,
     probes::{LIMIT, Probes},
     report::OperatorMetrics,
+    vcenters::refusal::REPEAT_AFTER,
 };
 use runtime::{
     build::BuildInfo,
@@ -63,6 +64,9 @@ struct Arguments {
     /// the first one.
     #[arg(long, env = "VDO_RESUME_AGAIN", hide = true, default_value_t = RESUME_AGAIN.as_secs())]
     resume_again: u64,
+    /// The number of seconds within which VDO repeats a login that vCenter refused because of the password.
+    #[arg(long, env = "VDO_LOGIN_AGAIN", hide = true, default_value_t = REPEAT_AFTER.as_secs())]
+    login_again: u64,
     /// The rollout timeout in seconds: VDO rolls back a driver release that does not become healthy within
     /// this time.
     #[arg(long = "patience", env = "VDO_PATIENCE", default_value_t = 900)]
@@ -276,6 +280,7 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let engine = engine.under(leader.mandate()).reconnecting(options, BUILD).probed(&probes);
     let engine = engine.failing_for(Duration::from_secs(arguments.failing_after));
     let engine = engine.adopting_in(open_namespaces);
+    let engine = engine.repeating_refused_logins(Duration::from_secs(arguments.login_again));
     let mut engine = Box::pin(engine.run(writing.clone(), probes.rounds));
     let ended = tokio::select! {
         ended = &mut engine => ended,

@@ -1,14 +1,14 @@
 //! The vCenter pool: one session and one inventory watch for each VsphereCloudConfig.
 //!
-//! A connection lasts until its VsphereCloudConfig or its Secret changes. VDO tries credentials once for each
-//! revision of the Secret. After a wrong password it never tries again until somebody writes the Secret.
-//! Another operator does not retry either, because it finds the refusal in the status. VDO retries temporary
-//! failures (a vCenter that restarts, a privilege that an admin grants later) with growing pauses, on the
+//! A connection lasts until its VsphereCloudConfig or its Secret changes. VDO tries each revision of the Secret at
+//! once. It repeats a login that vCenter refused at the pace of [`refusal::REPEAT_AFTER`], since more attempts would lock
+//! the account. Another operator keeps the pace, because it finds the last attempt in the status. VDO retries
+//! temporary failures (a vCenter that restarts, a privilege that an admin grants later) with growing pauses, on the
 //! same session if there is one.
 
 mod hosts;
 pub(crate) mod pace;
-pub(crate) mod refusal;
+pub mod refusal;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,15 +20,19 @@ use api::{VsphereCloudConfigSpec, vsphere_cloud_config::RefusedLogin};
 use catalog::version::VsphereVersion;
 use driver_config::credentials::Credential;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plan::facts::{NodeVm, VcenterState};
 use runtime::{backoff::Backoff, build::BuildInfo};
 use tokio::{sync::watch, task::JoinSet};
 use vsphere::{
-    BiosUuid, CallObserver, Client, ClientBuilder, Credentials, LoginRefusal, MoRef, Trust,
+    BiosUuid, CallObserver, Client, ClientBuilder, Credentials, MoRef, Trust,
     inventory::{Datastore, Event, Inventory, Lookup, Object, Status, Tree, Vm},
 };
 
-use self::pace::CnsAnswer;
+use self::{
+    pace::CnsAnswer,
+    refusal::{Attempts, Refused},
+};
 use crate::audit::{self, Audit, Question, Sights};
 
 /// The pause between two probes, the timeout of one, and how many in a row show that a vCenter hangs: it is
@@ -56,9 +60,8 @@ pub struct ConnectionInputs {
     pub version: String,
     /// The revision of the Secret that holds the credential.
     pub revision: String,
-    /// The reason why vCenter refused a login with this revision of the Secret, if it did. VDO does not try
-    /// it again.
-    pub refused: Option<LoginRefusal>,
+    /// The login with this revision of the Secret that vCenter refused, if the status records one.
+    pub refused: Option<Refused>,
 }
 
 impl PartialEq for ConnectionInputs {
@@ -85,6 +88,8 @@ pub struct ConnectionState {
     pub inventory: Option<Inventory>,
     /// The reason why the vCenter is not verified, if VDO tried.
     pub error: Option<Arc<vsphere::Error>>,
+    /// The last login, if vCenter refused it because of the credential. Later failures without a login keep it.
+    pub refused: Option<Refused>,
     /// The session, while there is one.
     pub client: Option<Client>,
     /// The last answer to the questions that VDO does not watch.
@@ -111,6 +116,16 @@ pub struct Vcenters {
     pub(crate) asked: Option<CnsAnswer>,
     /// The last answer of CNS about the cluster id that the volumes were created under.
     pub(crate) inherited: Option<CnsAnswer>,
+    logins: LoginPace,
+}
+
+/// The pace of repeated logins after a refusal.
+#[derive(Clone, Debug, Default)]
+struct LoginPace {
+    /// The longest pause before a refused login is repeated. `None` means that it is never repeated.
+    repeat_after: Option<Duration>,
+    /// The refused attempts of all connections.
+    attempts: Arc<Attempts>,
 }
 
 #[derive(Debug)]
@@ -129,12 +144,35 @@ impl Vcenters {
         changed: Arc<watch::Sender<()>>,
         calls: Arc<dyn CallObserver>,
     ) -> Self {
-        Self { build, calls, connections: BTreeMap::new(), changed, asked: None, inherited: None }
+        Self {
+            build,
+            calls,
+            connections: BTreeMap::new(),
+            changed,
+            asked: None,
+            inherited: None,
+            logins: LoginPace::default(),
+        }
+    }
+
+    /// Repeats a login that vCenter refused, once within each period of this length; see
+    /// [`refusal::REPEAT_AFTER`]. A pool without this call never repeats it.
+    #[must_use]
+    pub fn repeating_refused_logins(mut self, after: Duration) -> Self {
+        self.logins.repeat_after = Some(after);
+        self
     }
 
     /// Opens the desired connections that are missing, and closes those that are no longer desired.
     pub fn follow(&mut self, inputs: BTreeMap<String, ConnectionInputs>) {
         self.connections.retain(|name, _| inputs.contains_key(name));
+        // Connections to the same account share their attempts, so all that the statuses record count first.
+        for (name, inputs) in &inputs {
+            let new = !self.connections.contains_key(name);
+            if let Some(refused) = inputs.refused.filter(|_| new) {
+                self.logins.attempts.note(inputs, refused.at);
+            }
+        }
         for (name, inputs) in inputs {
             let before = self.connections.get_mut(&name);
             let same = |connection: &&mut PooledConnection| {
@@ -145,7 +183,11 @@ impl Vcenters {
                 continue;
             }
             let before = self.connections.get(&name);
-            let refused = inputs.refused.or_else(|| before?.refused_like(&inputs));
+            // The status can be older than the last login of this process.
+            let refused = match before.filter(|before| before.has_tried(&inputs)) {
+                Some(before) => before.refused(),
+                None => inputs.refused,
+            };
             // The drivers keep the previously proven credential until vCenter accepts the new one.
             let proven = before.and_then(|connection| connection.known.borrow().proven.clone());
             let known = watch::Sender::new(ConnectionState {
@@ -155,6 +197,7 @@ impl Vcenters {
                 accepted: false,
                 inventory: None,
                 error: None,
+                refused: None,
                 client: None,
                 audit: None,
             });
@@ -167,13 +210,13 @@ impl Vcenters {
                 question: question.subscribe(),
                 changed: self.changed.clone(),
             };
-            let mut task = JoinSet::new();
-            match refused {
-                Some(reason) => reporter.failed(&Arc::new(refusal::error(&inputs, reason)), None),
-                None => {
-                    task.spawn(stay_connected(reporter, self.build, self.calls.clone()));
-                }
+            if let Some(refused) = refused {
+                reporter.failed(&Arc::new(refusal::error(&inputs, refused.reason)), None);
+                reporter.note_refused(refused);
             }
+            let mut task = JoinSet::new();
+            let (build, calls, logins) = (self.build, self.calls.clone(), self.logins.clone());
+            task.spawn(stay_connected(reporter, build, calls, logins));
             let connection = PooledConnection { inputs, known, touches, question, _task: task };
             self.connections.insert(name, connection);
         }
@@ -183,13 +226,18 @@ impl Vcenters {
         self.connections.get(name).map(|connection| connection.known.borrow().clone())
     }
 
-    /// The login that this vCenter refused, if VDO does not try it again.
+    /// The login that this vCenter refused, until it accepts one.
     pub fn refused(&self, name: &str) -> Option<RefusedLogin> {
         let connection = self.connections.get(name)?;
-        let reason = connection.refused()?;
+        let Refused { reason, at } = connection.refused()?;
         let (address, secret) =
             (connection.inputs.spec.vc_ip.0.clone(), connection.inputs.revision.clone());
-        Some(RefusedLogin { address, secret, reason: format!("{reason:?}") })
+        Some(RefusedLogin {
+            address,
+            secret,
+            reason: format!("{reason:?}"),
+            attempted_at: Some(Time(at)),
+        })
     }
 
     /// The changes since the last call.
@@ -272,15 +320,16 @@ impl Vcenters {
 }
 
 impl PooledConnection {
-    fn refused(&self) -> Option<LoginRefusal> {
-        self.known.borrow().error.as_deref().and_then(refusal::remembered)
+    fn refused(&self) -> Option<Refused> {
+        self.known.borrow().refused
     }
 
-    /// The reason why vCenter refused this credential at this address, even if other inputs have changed.
-    fn refused_like(&self, inputs: &ConnectionInputs) -> Option<LoginRefusal> {
+    /// Whether VDO has tried to connect with this credential to this address, even if other inputs have changed.
+    fn has_tried(&self, inputs: &ConnectionInputs) -> bool {
         let (was, is) = (&self.inputs, inputs);
         let same = was.version == is.version && was.spec.vc_ip == is.spec.vc_ip;
-        self.refused().filter(|_| same && was.revision == is.revision)
+        let tried = !matches!(self.known.borrow().state, VcenterState::Untried);
+        tried && same && was.revision == is.revision
     }
 
     /// Whether somebody wrote the refused Secret again, even unchanged: vCenter can accept it by now.
@@ -305,6 +354,7 @@ impl ConnectionReporter {
         self.known.send_modify(|now| {
             now.proven = Some(proven);
             now.accepted = true;
+            now.refused = None;
         });
         self.changed.send_replace(());
     }
@@ -323,8 +373,22 @@ impl ConnectionReporter {
         self.report(failure(error), |now| {
             now.inventory = inventory.cloned();
             now.error = Some(error.clone());
-            now.accepted &= !matches!(**error, vsphere::Error::LoginRefused { .. });
+            if matches!(**error, vsphere::Error::LoginRefused { .. }) {
+                let reason = refusal::remembered(error);
+                now.refused = reason.map(|reason| Refused { reason, at: Timestamp::now() });
+                now.accepted = false;
+            }
         });
+    }
+
+    /// Records a refused login that the status shows, or that VDO is about to repeat.
+    fn note_refused(&self, refused: Refused) {
+        self.known.send_modify(|now| now.refused = Some(refused));
+        self.changed.send_replace(());
+    }
+
+    fn refused(&self) -> Option<Refused> {
+        self.known.borrow().refused
     }
 
     fn report(&self, state: VcenterState, change: impl FnOnce(&mut ConnectionState)) {
@@ -356,32 +420,59 @@ async fn stay_connected(
     reporter: ConnectionReporter,
     build: BuildInfo,
     calls: Arc<dyn CallObserver>,
+    logins: LoginPace,
 ) {
     let backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(2));
     let inputs = &reporter.inputs;
+    let mut has_turn = false;
     loop {
+        if let Some(refused) = reporter.refused().filter(|_| !has_turn) {
+            logins.turn(inputs).await;
+            reporter.note_refused(Refused { at: Timestamp::now(), ..refused });
+            tokio::time::sleep(refusal::ANNOUNCED).await;
+            has_turn = true;
+        }
         let bundle = inputs.ca_bundle.as_ref();
         let client = builder(&inputs.spec, bundle, &inputs.credential, build);
         let failed = match client.observer(calls.clone()).connect().await {
             Ok(client) => {
                 reporter.accepted();
+                logins.attempts.forget(inputs);
+                has_turn = false;
                 follow_session(&client, &reporter, &backoff).await
             }
             Err(error) => Arc::new(error),
         };
         reporter.failed(&failed, None);
-        tracing::warn!(vcenter = %inputs.spec.vc_ip, error = failed.error_chain(), "vCenter not verified");
-        if may_log_in(&failed) {
+        let error = refusal::error_chain(&failed);
+        tracing::warn!(vcenter = %inputs.spec.vc_ip, error, "vCenter not verified");
+        // vCenter counts an attempt that it did not answer too.
+        let counts = refusal::remembered(&failed).is_some() || failed.is_unanswered_login();
+        if counts && reporter.refused().is_some() {
+            logins.attempts.note(inputs, Timestamp::now());
+            has_turn = false;
+            continue;
+        }
+        if is_final(&failed) {
             return std::future::pending().await;
         }
         tokio::time::sleep(backoff.failed(())).await;
     }
 }
 
-/// Whether another attempt to connect would send the refused credential again. VDO can retry any failure
-/// before the login (no answer, a certificate, a server that is not a vCenter) without limit, and so notices
-/// a fix by itself.
-fn may_log_in(failed: &vsphere::Error) -> bool {
+impl LoginPace {
+    /// Waits until VDO can repeat a refused login.
+    async fn turn(&self, inputs: &ConnectionInputs) {
+        match self.repeat_after {
+            Some(repeat_after) => self.attempts.turn(inputs, repeat_after).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Whether VDO does not connect again before an input changes. VDO can retry any failure before the login (no
+/// answer, a certificate, a server that is not a vCenter) without limit, and so notices a fix by itself.
+fn is_final(failed: &vsphere::Error) -> bool {
     use vsphere::Error;
     let before = matches!(
         failed,
@@ -638,7 +729,7 @@ fn random(below: Duration) -> Duration {
 fn failure(error: &vsphere::Error) -> VcenterState {
     VcenterState::Failed {
         reason: camel(error.kind()),
-        message: error.error_chain(),
+        message: refusal::error_chain(error),
         transient: error.is_transient(),
     }
 }
@@ -656,11 +747,13 @@ fn camel(kind: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use vsphere::LoginRefusal;
+
     use super::*;
 
     const NAME: &str = "vdo/vc";
 
-    fn inputs(host: &str, revision: &str) -> ConnectionInputs {
+    pub(super) fn inputs(host: &str, revision: &str) -> ConnectionInputs {
         let spec = serde_json::json!({"vcIp": host, "credentials": "s"});
         let data = [("username", "user"), ("password", "one")];
         let data: BTreeMap<String, Vec<u8>> =
@@ -724,6 +817,149 @@ mod tests {
         // VDO never tried the other host.
         follow_one(&mut vcenters, inputs("b.example.com", "uid/3"));
         assert_eq!(accepted(&vcenters), (false, true));
+    }
+
+    /// The longest pause before these tests repeat a refused login.
+    const SOON: Duration = Duration::from_secs(6);
+
+    /// A vCenter that locks the account of this user after three wrong passwords.
+    async fn locking() -> (testkit::Vcenter, testkit::VcenterUser) {
+        let mut inventory = testkit::Inventory::with_vms(1);
+        let user = testkit::VcenterUser {
+            lock_after: 3,
+            ..testkit::VcenterUser::new("vdo@vsphere.local", "first")
+        };
+        inventory.users.push(user.clone());
+        inventory.permissions.push(testkit::Permission::new(&user.name, "Admin", "/"));
+        (testkit::Vcenter::start(inventory).await, user)
+    }
+
+    fn inputs_for(vcenter: &testkit::Vcenter, user: &str, password: &str) -> ConnectionInputs {
+        let mut inputs = inputs(&vcenter.address().to_string(), "uid/1");
+        inputs.spec.insecure = true;
+        inputs.credential.username = user.into();
+        inputs.credential.password = password.into();
+        inputs
+    }
+
+    fn pool(repeat_after: Option<Duration>) -> Vcenters {
+        let calls = Arc::new(vsphere::CallCounter::default());
+        let changed = Arc::new(watch::Sender::new(()));
+        let vcenters = Vcenters::new(BuildInfo::new("vdo"), changed, calls);
+        match repeat_after {
+            Some(after) => vcenters.repeating_refused_logins(after),
+            None => vcenters,
+        }
+    }
+
+    async fn refuses(vcenters: &Vcenters) -> RefusedLogin {
+        testkit::eventually("vCenter refuses the login", 60, async || {
+            vcenters.refused(NAME).ok_or_else(|| format!("{:?}", vcenters.known(NAME)))
+        })
+        .await
+    }
+
+    /// Waits until vCenter accepts the login with the same Secret.
+    async fn accepts(vcenters: &Vcenters, within: u64) {
+        testkit::eventually("vCenter accepts the login", within, async || {
+            let known = vcenters.known(NAME).unwrap();
+            if known.accepted { Ok(()) } else { Err(format!("{:?}", known.state)) }
+        })
+        .await;
+        assert!(vcenters.refused(NAME).is_none(), "nothing is remembered any more");
+    }
+
+    #[tokio::test]
+    async fn a_right_password_that_was_refused_because_of_a_lock_is_tried_again() {
+        let (vcenter, user) = locking().await;
+        // The password changed in vCenter, and the drivers still use the old one.
+        let changed = testkit::VcenterUser { password: "second".into(), ..user.clone() };
+        vcenter.set_user(&changed).await;
+        for _ in 0..user.lock_after {
+            let old = inputs_for(&vcenter, &user.name, "first");
+            connect(&old.spec, None, &old.credential, BuildInfo::new("driver")).await.unwrap_err();
+        }
+        let mut vcenters = pool(Some(SOON));
+        follow_one(&mut vcenters, inputs_for(&vcenter, &user.name, "second"));
+        refuses(&vcenters).await;
+        // The lockout ends. Nobody writes the Secret again.
+        vcenter.set_user(&changed).await;
+        accepts(&vcenters, 60).await;
+    }
+
+    #[tokio::test]
+    async fn a_secret_can_be_written_before_vcenter_has_the_password() {
+        let (vcenter, user) = locking().await;
+        let mut vcenters = pool(Some(SOON));
+        follow_one(&mut vcenters, inputs_for(&vcenter, &user.name, "second"));
+        refuses(&vcenters).await;
+        let changed = testkit::VcenterUser { password: "second".into(), ..user };
+        vcenter.set_user(&changed).await;
+        accepts(&vcenters, 60).await;
+    }
+
+    /// A restarted operator and `vdoctl` find the attempt in the status.
+    #[tokio::test]
+    async fn a_refused_login_on_record_is_not_repeated_before_its_time() {
+        let (vcenter, user) = locking().await;
+        let mut vcenters = pool(Some(refusal::REPEAT_AFTER));
+        follow_one(&mut vcenters, inputs_for(&vcenter, &user.name, "wrong"));
+        let at = refuses(&vcenters).await.attempted_at.unwrap().0;
+        vcenter.forget_calls().await;
+        let on_record = |revision: &str| {
+            let refused = Some(Refused { reason: LoginRefusal::Credentials, at });
+            let inputs = inputs_for(&vcenter, &user.name, "wrong");
+            ConnectionInputs { refused, revision: revision.into(), ..inputs }
+        };
+        let mut restarted = pool(Some(refusal::REPEAT_AFTER));
+        let mut vdoctl = pool(None);
+        for vcenters in [&mut vcenters, &mut restarted, &mut vdoctl] {
+            // Other certificates are another connection, but the same login.
+            for ca_bundle in [None, Some("other".to_owned()), None] {
+                follow_one(vcenters, ConnectionInputs { ca_bundle, ..on_record("uid/1") });
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                assert_eq!(refuses(vcenters).await.attempted_at, Some(Time(at)));
+            }
+        }
+        assert_eq!(vcenter.calls().await.count("Login"), 0);
+        // vdoctl does not repeat even an old attempt.
+        let mut vdoctl = pool(None);
+        let refused = Some(Refused { reason: LoginRefusal::Locked, at: Timestamp::UNIX_EPOCH });
+        follow_one(&mut vdoctl, ConnectionInputs { refused, ..on_record("uid/1") });
+        tokio::time::sleep(refusal::ANNOUNCED * 2).await;
+        assert_eq!(vcenter.calls().await.count("Login"), 0);
+        // An operator does, and announces that before it does.
+        let mut restarted = pool(Some(refusal::REPEAT_AFTER));
+        follow_one(&mut restarted, ConnectionInputs { refused, ..on_record("uid/1") });
+        testkit::eventually("the attempt is announced", 10, async || {
+            let announced = restarted.refused(NAME).unwrap().attempted_at.unwrap().0;
+            if announced > at { Ok(()) } else { Err(announced) }
+        })
+        .await;
+        assert_eq!(vcenter.calls().await.count("Login"), 0);
+        testkit::eventually("vCenter gets the attempt", 60, async || {
+            if vcenter.calls().await.count("Login") > 0 { Ok(()) } else { Err("none") }
+        })
+        .await;
+        assert_eq!(vcenter.calls().await.count("Login"), 1);
+    }
+
+    /// vCenter counts an attempt although its answer is lost. An attempt that did not reach vCenter does not count.
+    #[tokio::test]
+    async fn a_repeated_login_without_an_answer_counts_as_an_attempt() {
+        let (vcenter, user) = locking().await;
+        let mut vcenters = pool(Some(refusal::REPEAT_AFTER));
+        let refused = Refused { reason: LoginRefusal::Credentials, at: Timestamp::UNIX_EPOCH };
+        vcenter.fault(testkit::Fault::on("Login").dropped()).await;
+        let inputs = inputs_for(&vcenter, &user.name, "wrong");
+        follow_one(&mut vcenters, ConnectionInputs { refused: Some(refused), ..inputs });
+        testkit::eventually("vCenter gets the attempt", 60, async || {
+            if vcenter.calls().await.count("Login") > 0 { Ok(()) } else { Err("none") }
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        assert_eq!(vcenter.calls().await.count("Login"), 1);
+        assert!(vcenters.refused(NAME).is_some(), "a restart finds the attempt");
     }
 
     /// A stopped process still accepts connections: the kernel does.

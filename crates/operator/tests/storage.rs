@@ -23,6 +23,7 @@ use operator::health_facts::collect_once;
 use runtime::build::BuildInfo;
 use serde_json::json;
 use testkit::{FaultProxy, Inventory, Node, Permission, Process, VcenterUser, Vm, eventually};
+use vsphere::{Client, Credentials, Trust};
 
 const CSI: &str = "vmware-system-csi";
 
@@ -57,14 +58,14 @@ async fn new_credentials_are_verified_before_a_driver_gets_them() {
     reconcile_again(&testbed).await;
     let refused = vcenters.get("vc").await.unwrap().status.unwrap();
     assert!(
-        refused.message.unwrap().contains("not tried again"),
+        refused.message.unwrap().contains("tries again within 30 minutes"),
         "the status still shows the cause"
     );
     assert_eq!(conf().await, good, "the driver keeps the working password");
     assert_eq!(
         testbed.vcenter.calls().await.count("Login"),
         1,
-        "the next operator does not retry either"
+        "the next operator does not retry at once either"
     );
     the_doctor_does_not_retry_a_refused_login(&testbed).await;
 
@@ -85,6 +86,62 @@ async fn new_credentials_are_verified_before_a_driver_gets_them() {
     a_user_without_privileges(&testbed, &operator).await;
     no_secret_shows(&testbed, &operator, &["not-the-password", "brand-new", "weak-password"]).await;
     no_certificate_is_trusted_unasked(&testbed).await;
+    assert_eq!(testbed.denied_requests(), Vec::<String>::new());
+}
+
+/// The drivers lock the account with the old password, so vCenter refuses the new one too; or the Secret is written before
+/// vCenter has the password, as GitOps does. Nobody writes the Secret again.
+#[tokio::test]
+async fn a_refused_password_reaches_the_driver_once_vcenter_accepts_it() {
+    let mut testbed = Testbed::with_nodes(1).await;
+    testbed.variables = vec![("VDO_LOGIN_AGAIN", "12")];
+    let operator = testbed.operator();
+    testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    testbed.ready(&operator, 60).await;
+    let conf = async || testbed.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+    let driver_has = async |password: &str| {
+        eventually("the driver has the new password", 60, async || {
+            let text = conf().await;
+            if text.contains(password) { Ok(()) } else { Err(operator.tail()) }
+        })
+        .await;
+        testbed.ready(&operator, 30).await;
+    };
+    let status = async || {
+        let vcenters = Api::<VsphereCloudConfig>::namespaced(testbed.client(), NAMESPACE);
+        vcenters.get("vc").await.unwrap().status.unwrap_or_default()
+    };
+    let refused = async || {
+        eventually("vCenter has refused the login", 30, async || {
+            let refused = status().await.refused;
+            if refused.is_some() { Ok(()) } else { Err(operator.tail()) }
+        })
+        .await;
+    };
+    let user = |password: &str| {
+        let user = VcenterUser::new(testbed.vcenter.user(), password);
+        VcenterUser { lock_after: 3, ..user }
+    };
+
+    testbed.vcenter.set_user(&user("new-password-2")).await;
+    testbed.vcenter.expire_sessions(testbed.vcenter.user()).await;
+    let old = Credentials::new(testbed.vcenter.user(), testbed.vcenter.password());
+    for _ in 0..3 {
+        let driver = Client::builder(testbed.vcenter.address().to_string());
+        let driver = driver.trust(Trust::Insecure).credentials(old.clone()).connect().await;
+        assert!(matches!(driver, Err(vsphere::Error::LoginRefused { .. })), "{driver:?}");
+    }
+    testbed.write_secret("new-password-2").await;
+    refused().await;
+    testbed.vcenter.set_user(&user("new-password-2")).await;
+    driver_has("new-password-2").await;
+
+    testbed.write_secret("new-password-3").await;
+    refused().await;
+    testbed.vcenter.set_user(&user("new-password-3")).await;
+    driver_has("new-password-3").await;
+    assert_eq!(status().await.refused, None);
+    no_secret_shows(&testbed, &operator, &["new-password-2", "new-password-3"]).await;
     assert_eq!(testbed.denied_requests(), Vec::<String>::new());
 }
 

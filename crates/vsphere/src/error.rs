@@ -291,7 +291,7 @@ impl Error {
     }
 
     /// Whether the client sent a password and received no answer.
-    pub(crate) fn is_unanswered_login(&self) -> bool {
+    pub fn is_unanswered_login(&self) -> bool {
         match self {
             Self::Timeout { method, .. }
             | Self::Dropped { method, .. }

@@ -1,4 +1,5 @@
-//! A wrong password and a thousand callers do not lock the account.
+//! A wrong password and a thousand callers do not lock the account: one client tries it once. The operator repeats it with
+//! another client, whose pace the tests of `operator::vcenters` show.
 //!
 //! Takes ten seconds; with `VDO_SEEDS` of a hundred or more (`make soak`), a minute.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]

@@ -334,3 +334,84 @@ fn a_catalog_that_a_restart_would_forget_is_refused() {
     assert_eq!(catalogs.trouble().unwrap().finding().0.code, "VDO-1107");
     assert_eq!(catalogs.current().serial, 1, "nothing of it is used");
 }
+
+/// The bundles that an API server received for [`stored`], which refuses the first one; and its client. The ConfigMap
+/// `vdo-catalog` contains `bundle`.
+async fn refusing_once(
+    bundle: &str,
+) -> (Client, Arc<std::sync::Mutex<Vec<String>>>, runtime::tasks::Tasks) {
+    let written = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (seen, bundle) = (written.clone(), bundle.to_owned());
+    let (client, tasks) = crate::fake_api::serving(move |request: String| {
+        let failure = |code: u16, reason: &str| {
+            (code, json!(kube::core::Status::failure("no", reason).with_code(code)))
+        };
+        let answer = match request.split(['?', ' ']).take(2).collect::<Vec<_>>()[..] {
+            ["GET", path] if path.ends_with("/vdo-catalog") => {
+                let metadata = json!({"name": "vdo-catalog", "resourceVersion": "1"});
+                (200, json!({"metadata": metadata, "data": {"catalog.yaml": bundle}}))
+            }
+            ["PATCH", path] if path.ends_with("/vdo-kept-catalog") => {
+                let (_, body) = request.split_once("\r\n\r\n").unwrap();
+                let map: serde_json::Value = serde_json::from_str(body).unwrap();
+                let mut seen = seen.lock().unwrap();
+                seen.push(map["data"]["bundle"].as_str().unwrap().to_owned());
+                if seen.len() == 1 { failure(500, "InternalError") } else { (200, map) }
+            }
+            _ => failure(404, "NotFound"),
+        };
+        std::future::ready(answer)
+    })
+    .await;
+    (client, written, tasks)
+}
+
+#[tokio::test]
+async fn a_catalog_from_a_config_map_that_could_not_be_stored_is_stored_later() {
+    let (key, _) = SigningKey::generate().unwrap();
+    let bundle = signed(7, &key);
+    let (client, written, _api_server) = refusing_once(&bundle).await;
+    let mut config = config(Some(&key));
+    config.metadata.namespace = Some("vdo".into());
+    config.spec.bundle = serde_json::from_value(json!({"configMap": "vdo-catalog"})).unwrap();
+    let mut catalogs = catalogs();
+    // The round goes on, so that the drivers get their passwords.
+    catalogs.follow(&client, "vdo", Some(&config), None).await.unwrap();
+    assert_eq!(catalogs.current().serial, 7);
+    assert_eq!(written.lock().unwrap().len(), 1);
+    assert!(catalogs.next_fetch().is_some(), "the next round does not wait for a change");
+    catalogs.follow(&client, "vdo", Some(&config), None).await.unwrap();
+    assert_eq!(*written.lock().unwrap(), [bundle.clone(), bundle]);
+    catalogs.follow(&client, "vdo", Some(&config), None).await.unwrap();
+    assert_eq!(written.lock().unwrap().len(), 2, "it is stored");
+}
+
+#[tokio::test]
+async fn a_fetched_catalog_that_could_not_be_stored_is_stored_later() {
+    let (key, _) = SigningKey::generate().unwrap();
+    let bundle = signed(7, &key);
+    let (client, written, _api_server) = refusing_once("").await;
+    let url = "https://catalog.invalid/catalog.json";
+    let mut config = config(Some(&key));
+    config.metadata.namespace = Some("vdo".into());
+    config.spec.matrix_url = Some(url.into());
+    let mut catalogs = catalogs();
+    // The first fetch has ended, and the next one is not due.
+    let seen = format!("{url} {:?} ", config.metadata.generation);
+    catalogs.last = Some((seen.clone(), Instant::now()));
+    let (end, outcome) = oneshot::channel();
+    let etag = Some("tag".to_owned());
+    let answer = Ok(Fetched::Catalog { bytes: bundle.clone().into_bytes(), etag });
+    end.send(Outcome { url: url.into(), seen, answer }).unwrap();
+    catalogs.fetching = Some(Fetch { outcome, _task: JoinSet::new() });
+    catalogs.follow(&client, "vdo", Some(&config), None).await.unwrap();
+    assert_eq!(catalogs.current().serial, 7);
+    assert_eq!(written.lock().unwrap().len(), 1);
+    assert!(catalogs.fetching.is_none());
+    assert!(catalogs.etag.is_none(), "the web server sends it again until it is stored");
+    catalogs.follow(&client, "vdo", Some(&config), None).await.unwrap();
+    assert_eq!(*written.lock().unwrap(), [bundle.clone(), bundle]);
+    assert!(catalogs.etag.is_some());
+    catalogs.follow(&client, "vdo", Some(&config), None).await.unwrap();
+    assert_eq!(written.lock().unwrap().len(), 2, "it is stored");
+}

@@ -4,7 +4,10 @@ use health::facts::{About, Inventory, Known, Login, Reach, Tls, Vcenter, Version
 use jiff::Timestamp;
 use vsphere::{AboutInfo, Client, Error, LoginRefusal};
 
-use crate::audit::{Audit, inventory};
+use crate::{
+    audit::{Audit, inventory},
+    vcenters::refusal,
+};
 
 /// Describes a vCenter that accepted the login. Without an audit, the facts that only an audit collects
 /// are unknown.
@@ -74,7 +77,7 @@ pub(super) fn failed(vcenter: Vcenter, error: &Error) -> Vcenter {
             .into();
         }
         Error::LoginRefused { reason, .. } => {
-            let reason_text = reason.to_string();
+            let reason_text = refusal::text(*reason);
             vcenter.login = match reason {
                 LoginRefusal::Locked => Login::Locked { reason: reason_text },
                 _ => Login::Refused { reason: reason_text },

@@ -24,7 +24,10 @@ use vsphere::BiosUuid;
 
 use crate::{
     cluster::{Stores, access, nodes::CachedNode},
-    vcenters::{ConnectionInputs, Vcenters, refusal},
+    vcenters::{
+        ConnectionInputs, Vcenters,
+        refusal::{self, Refused},
+    },
 };
 
 /// The reason of a vCenter whose Secret does not exist.
@@ -137,7 +140,12 @@ async fn inputs_of(
     let refused = config.status.as_ref().and_then(|status| status.refused.as_ref());
     let refused =
         refused.filter(|was| was.secret == revision && was.address == config.spec.vc_ip.0);
-    let refused = refused.and_then(|was| refusal::named(&was.reason));
+    let refused = refused.and_then(|was| {
+        let reason = refusal::named(&was.reason)?;
+        // Earlier releases recorded no time.
+        let at = was.attempted_at.as_ref().map_or_else(Timestamp::now, |at| at.0);
+        Some(Refused { reason, at })
+    });
     Ok(ConnectionInputs {
         spec: config.spec.clone(),
         ca_bundle,

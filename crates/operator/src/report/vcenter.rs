@@ -151,7 +151,11 @@ fn reachable(vcenter: &VcenterConnection) -> Judgement {
         }
         VcenterState::Verified { .. } => answers(),
         // Without a refused login on record, VDO may have sent nothing.
-        VcenterState::Failed { .. } if vcenter.refused.is_some() => answers(),
+        VcenterState::Failed { reason, .. }
+            if reason == "LoginRefused" && vcenter.refused.is_some() =>
+        {
+            answers()
+        }
         VcenterState::Failed { reason, .. } if REPORTED_BY_VCENTER.contains(&reason.as_str()) => {
             answers()
         }
@@ -293,6 +297,8 @@ mod tests {
         let refused = Some(RefusedLogin::default());
         let refused = VcenterConnection { refused, ..vcenter(failed("LoginRefused")) };
         assert_eq!(answers(&refused), "FTFU");
+        let unreachable = VcenterConnection { state: failed("Timeout"), ..refused };
+        assert_eq!(answers(&unreachable), "FFUU");
     }
 
     #[test]

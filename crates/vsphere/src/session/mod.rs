@@ -180,7 +180,7 @@ impl Session {
             }
             Err(error) => {
                 if matches!(error, Error::LoginRefused { .. }) {
-                    warn!(vcenter = self.wire.name(), error = %error.error_chain(), "login refused; not trying these credentials again");
+                    warn!(vcenter = self.wire.name(), error = %error.error_chain(), "login refused; this session does not try these credentials again");
                     *self.refusal() = Some(error.clone());
                 }
                 Err(error)

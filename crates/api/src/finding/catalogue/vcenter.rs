@@ -47,7 +47,7 @@ catalogue! {
         remedy: [
             "govc about   with GOVC_URL={address}, GOVC_USERNAME={user} and the password of the Secret {secret} in GOVC_PASSWORD: shows whether vCenter accepts them",
             "kubectl edit secret --namespace {secretnamespace} {secretname}   VDO tests a new password against vCenter before a driver gets it",
-            "If the Secret was right and you corrected the account in vCenter: kubectl annotate --overwrite secret --namespace {secretnamespace} {secretname} tried-again=\"$(date +%s)\"   VDO retries a rejected login only when its Secret changes",
+            "If the Secret is right and the account in vCenter was wrong or locked: kubectl annotate --overwrite secret --namespace {secretnamespace} {secretname} tried-again=\"$(date +%s)\"   VDO tries again at once; without it, within 30 minutes",
         ],
     }
     ACCOUNT_LOCKED = "VDO-1306" {
@@ -56,8 +56,9 @@ catalogue! {
         seen: "{address}: the account {user} is locked: {reason}",
         why: "Nobody can log in with this account, not even with the right password.",
         remedy: [
-            "vSphere Client, Administration, Users and Groups: unlock {user}, or wait until the lockout ends",
+            "vSphere Client, Administration, Users and Groups: unlock {user}, or wait until the lockout ends. VDO tries again within 30 minutes",
             "Find the client that uses an old password: vCenter's Failed login events for {user} show its address",
+            "To make VDO try again at once: kubectl annotate --overwrite secret --namespace {secretnamespace} {secretname} tried-again=\"$(date +%s)\"",
         ],
     }
     ACCOUNT_UNQUALIFIED = "VDO-1307" {
