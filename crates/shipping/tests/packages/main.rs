@@ -4,7 +4,7 @@
 //!   olm         the bundle: the validators of operator-framework/api, opm, and an installation as OLM makes it
 //!   gitops      the health checks of Argo CD, in its Lua interpreter; the example for Flux
 //!   manifests   every manifest: kubeconform with the schemas of a real API server, and kube-score
-//!   release     make release: checksums, signatures, bills of materials, the kubectl plugin, twice the same
+//!   release     make release: checksums, signatures, bills of materials, the kubectl plugin, twice the same; make publish
 //! ```
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 

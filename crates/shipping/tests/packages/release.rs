@@ -2,6 +2,7 @@
 //! images are made up; the tests of the images build real ones.
 
 mod checkout;
+mod publish;
 
 use std::{
     collections::BTreeSet,
@@ -221,6 +222,10 @@ fn another_build_can_be_compared(checkout: &Checkout, first: &Path) {
     let catalog = format!("vdo-catalog-{VERSION}.oci.tar");
     let expected = ["catalog.bundle.json", "provenance.json", &catalog, "vdo.2.pub", "vdo.pub"];
     assert_eq!(differing.into_iter().collect::<Vec<_>>(), expected);
+
+    let refused = checkout.publish("registry.example.com/vdo").output().unwrap();
+    let expected = "the programs of this release do not accept its catalog";
+    assert!(shown(&refused).contains(expected), "{}", shown(&refused));
 }
 
 /// krew itself cannot be had here: the fields and the checksum are checked, the archive is unpacked as krew does it,

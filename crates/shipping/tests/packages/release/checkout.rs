@@ -95,6 +95,14 @@ esac
         }
     }
 
+    /// `scripts/publish` with the release.
+    pub(crate) fn publish(&self, registry: &str) -> Command {
+        let mut publish = Command::new(testkit::repository().join("scripts/publish"));
+        publish.current_dir(&self.folder).args(["release", registry]);
+        publish.env_remove("COSIGN_KEY").env_remove("VDO_CATALOG_KEYS");
+        publish
+    }
+
     fn variable(&self) -> PathBuf {
         self.prebuilt.join("variable")
     }
