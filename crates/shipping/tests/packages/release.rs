@@ -296,6 +296,8 @@ fn bills_list_every_crate(release: &Path) {
         let mut tree = Command::new(env!("CARGO"));
         tree.current_dir(testkit::repository()).args([
             "tree",
+            // No line about another cargo that uses the cache of packages.
+            "--quiet",
             "--locked",
             "--offline",
             "--prefix",
