@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static images images-twice check-images push release publish test-images test test-fast test-nodes test-release-images test-vm flaky lint generate generate-check proto graph bench health-seconds soak e2e-storage fuzz sandbox screens peers peers-before peers-status prerequisites clean
+.PHONY: help build static images images-twice check-images push release publish test-images test test-fast test-nodes test-release-images test-signatures test-vm flaky lint generate generate-check proto graph bench health-seconds soak e2e-storage fuzz sandbox screens peers peers-before peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,12 @@ test-release-images: prerequisites peers ## Run the images that make images buil
 	@VDO_TEST_IMAGES=$$(realpath $${CARGO_TARGET_DIR:-target}/images) $(CARGO) test --workspace --features catalog/cli \
 	  --test install_on_real_nodes -- --ignored --test-threads=1 \
 	  vdo_is_installed quick_start trust air_gap pods_on_real_nodes
+
+# cosign takes minutes to build, so make test does without it.
+test-signatures: prerequisites ## Test the signatures of cosign on a release and its images, with the real cosign
+	@peers/build path cosign >/dev/null
+	@$(CARGO) build --workspace --features catalog/cli --bins --examples
+	@$(CARGO) test --workspace --features catalog/cli --test signatures
 
 test-vm: prerequisites ## Test the storage driver's node plugin in a virtual machine (needs root and Debian)
 	@scripts/setup vm
