@@ -15,10 +15,11 @@ use crate::{
 };
 
 /// Other programs in pages that no test can run.
-const OTHERS: [&str; 26] = [
+const OTHERS: [&str; 27] = [
     "cargo",
     "cat",
     "cd",
+    "cosign",
     "cp",
     "crane",
     "curl",
