@@ -79,6 +79,7 @@ impl Checkout {
     pub(crate) fn trust_keys_of_the_build(&self) {
         let script = format!(
             r#"#!/bin/sh
+[ -z "${{COSIGN_PASSWORD+set}}" ] || {{ echo 'the password of cosign is for cosign only' >&2; exit 1; }}
 [ -z "$VDO_CATALOG_KEYS" ] || echo "$VDO_CATALOG_KEYS" >'{variable}'
 keys=$(cat '{variable}')
 case $2 in
