@@ -28,7 +28,7 @@ impl Checkout {
         let (folder, repository) = (workdir.path().join("checkout"), testkit::repository());
         run(Command::new("git")
             .args(["clone", "--quiet", "--shared"])
-            .arg(&repository)
+            .arg(repository)
             .arg(&folder));
         for file in ["scripts/release", ".gitignore"] {
             fs::copy(repository.join(file), folder.join(file)).unwrap();
