@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static images images-twice check-images push release test-images test test-fast test-nodes test-release-images test-vm flaky lint generate generate-check proto graph bench health-seconds soak e2e-storage fuzz sandbox screens peers peers-before peers-status prerequisites clean
+.PHONY: help build static images images-twice check-images push release publish test-images test test-fast test-nodes test-release-images test-signatures test-vm flaky lint generate generate-check proto graph bench health-seconds soak e2e-storage fuzz sandbox screens peers peers-before peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,9 +35,13 @@ check-images: ## Check the images that make images built: size, architecture, co
 push: images ## Push the images: REGISTRY=registry.example.com/vdo
 	@scripts/push "$(REGISTRY)"
 
+# Make passes its variables on: KEY="old.pem new.pem", COSIGN_KEY, COMPARE; scripts/release describes them.
 release: prerequisites ## Write everything that a release publishes, signed: VERSION=0.7.0 KEY=key.pem OUT=folder
 	@scripts/setup images
 	@KEY="$(KEY)" scripts/release "$(VERSION)" $(OUT)
+
+publish: prerequisites ## Push the images and the catalog of a release, signed: OUT=folder REGISTRY=registry.example.com/vdo
+	@scripts/publish "$(OUT)" "$(REGISTRY)"
 
 # The images that the tests on real nodes run: for this computer only, and not optimised.
 test-images: prerequisites
@@ -57,6 +61,12 @@ test-release-images: prerequisites peers ## Run the images that make images buil
 	@VDO_TEST_IMAGES=$$(realpath $${CARGO_TARGET_DIR:-target}/images) $(CARGO) test --workspace --features catalog/cli \
 	  --test install_on_real_nodes -- --ignored --test-threads=1 \
 	  vdo_is_installed quick_start trust air_gap pods_on_real_nodes
+
+# cosign takes minutes to build, so make test does without it.
+test-signatures: prerequisites ## Test the signatures of cosign on a release and its images, with the real cosign
+	@peers/build path cosign >/dev/null
+	@$(CARGO) build --workspace --features catalog/cli --bins --examples
+	@$(CARGO) test --workspace --features catalog/cli --test signatures
 
 test-vm: prerequisites ## Test the storage driver's node plugin in a virtual machine (needs root and Debian)
 	@scripts/setup vm

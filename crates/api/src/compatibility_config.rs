@@ -62,7 +62,7 @@ pub struct CompatibilityConfigSpec {
     pub poll: Option<Span>,
 
     /// The ed25519 public key that verifies the catalog, in PEM or as 32 bytes in base64. `vdoctl catalog
-    /// keygen` prints it in PEM. The operator contains no key yet, so a fetched catalog needs this field.
+    /// keygen` prints it in PEM. Without this field, VDO trusts the keys of its build, which `vdoctl catalog keys` prints.
     ///
     /// Example: `-----BEGIN PUBLIC KEY-----…`
     #[serde(default, skip_serializing_if = "Option::is_none")]

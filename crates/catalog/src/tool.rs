@@ -18,7 +18,7 @@ use crate::{
     manifest::{Profile, from_manifest, images_to_mirror, render, to_yaml},
     model::{KubernetesRange, Manifest, VsphereRange},
     parse, read,
-    trust::{Bundle, CatalogStore, PublicKey, SigningKey, Trust},
+    trust::{Bundle, CatalogStore, PublicKey, SigningKey, Trust, build_keys},
     version::{KubernetesMinor, KubernetesVersion, VsphereBound, VsphereVersion},
     write,
 };
@@ -91,7 +91,7 @@ pub enum Command {
     Verify {
         /// The file.
         file: String,
-        /// Trusted public keys: one of them must have signed the bundle.
+        /// Trusted public keys, by default those of this program: one of them must have signed the bundle.
         // A key in PEM begins with a hyphen.
         #[arg(long = "key", allow_hyphen_values = true)]
         keys: Vec<PublicKey>,
@@ -115,6 +115,8 @@ pub enum Command {
         /// The file, which must not exist yet.
         file: PathBuf,
     },
+    /// Prints the public keys that this program and its operator trust.
+    Keys,
     /// Signs a catalog.
     Sign {
         /// The catalog.
@@ -233,6 +235,7 @@ impl Command {
             | Self::Explain { .. } => true,
             Self::Build { .. }
             | Self::Keygen { .. }
+            | Self::Keys
             | Self::Sign { .. }
             | Self::FromManifest { .. }
             | Self::Images { .. }
@@ -252,7 +255,7 @@ impl Command {
                 vec![file]
             }
             Self::Diff { old, new } => vec![old, new],
-            Self::Keygen { .. } => Vec::new(),
+            Self::Keygen { .. } | Self::Keys => Vec::new(),
         }
     }
 
@@ -293,6 +296,16 @@ pub fn run(command: Command) -> Result<String, Whatever> {
             Ok(write(&catalog))
         }
         Command::Keygen { file } => keygen(&file),
+        Command::Keys => {
+            let keys = build_keys().whatever_context("this program was built with a wrong key")?;
+            if keys.is_empty() {
+                push_line!(output, "# none: a catalog from a network needs spec.publicKey");
+            }
+            for key in keys {
+                push_line!(output, "{key}");
+            }
+            Ok(output)
+        }
         Command::Sign { file, keys } => sign(&file, &keys),
         Command::Diff { old, new } => {
             for line in diff(&open(&old)?, &open(&new)?) {
@@ -443,8 +456,11 @@ fn unsigned(file: &str, bytes: &[u8]) -> Result<Catalog, Whatever> {
     read(bytes).with_whatever_context(|_| format!("{file} cannot be used"))
 }
 
-/// Describes a catalog or a bundle. With keys it applies the operator's rules for catalogs from the network.
+/// Describes a catalog or a bundle. With keys it applies the operator's rules for catalogs from the network; for a bundle,
+/// those of this program are the default.
 pub fn check(file: &str, bytes: &[u8], keys: &[PublicKey]) -> Result<String, Whatever> {
+    let built_in = build_keys().unwrap_or_default();
+    let keys = if keys.is_empty() && Bundle::is_bundle(bytes) { &built_in } else { keys };
     let catalog = if keys.is_empty() {
         unsigned(file, bytes)?
     } else {

@@ -26,25 +26,24 @@
 //! The signature also covers the code that runs as root: VDO installs a release of a signed catalog only if
 //! all its images have a digest ([`crate::why::Reason::ImagesNotPinned`]).
 
+mod keys;
+
 use std::{
     collections::BTreeMap,
-    fmt::{self, Write as _},
     io::{self, Read},
-    str::FromStr,
     sync::Arc,
 };
 
-use aws_lc_rs::{
-    digest,
-    rand::SystemRandom,
-    signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey},
-};
+use aws_lc_rs::digest;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use snafu::{OptionExt, ResultExt, Snafu, ensure};
-use zeroize::Zeroizing;
 
+use self::keys::hex;
+pub use self::keys::{
+    KeyError, KeyId, PublicKey, SigningKey, build_keys, built_in_keys, read_keys,
+};
 use crate::{
     model::Catalog,
     parse::{self, ReadError},
@@ -112,128 +111,6 @@ pub enum Refusal {
     Read { source: ReadError },
 }
 
-#[derive(Debug, Snafu)]
-pub enum KeyError {
-    #[snafu(display(
-        "this is not an ed25519 public key; specify its 32 bytes in base64, or PEM as `openssl pkey -pubout` writes it"
-    ))]
-    NotPublic,
-    #[snafu(display(
-        "this is not an ed25519 private key; specify PEM as `openssl genpkey -algorithm ed25519` writes it"
-    ))]
-    NotPrivate,
-    #[snafu(display("the system has no random numbers for a new key"))]
-    NoRandomness,
-}
-
-/// The first eight bytes of the SHA-256 of a key.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct KeyId(String);
-
-impl fmt::Display for KeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublicKey([u8; 32]);
-
-/// The start of every ed25519 public key in DER (RFC 8410).
-const DER_PREFIX: [u8; 12] =
-    [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-
-impl PublicKey {
-    pub fn id(&self) -> KeyId {
-        KeyId(hex(&digest::digest(&digest::SHA256, &self.0).as_ref()[..8]))
-    }
-
-    /// PEM, as `openssl pkey -pubout` writes it.
-    pub fn to_pem(&self) -> String {
-        let der = [&DER_PREFIX[..], &self.0[..]].concat();
-        let encoded = BASE64_STANDARD.encode(der);
-        format!("-----BEGIN PUBLIC KEY-----\n{encoded}\n-----END PUBLIC KEY-----\n")
-    }
-}
-
-impl fmt::Display for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&BASE64_STANDARD.encode(self.0))
-    }
-}
-
-impl FromStr for PublicKey {
-    type Err = KeyError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bytes = BASE64_STANDARD.decode(without_pem(text)).ok().context(NotPublicSnafu)?;
-        let raw = bytes.strip_prefix(&DER_PREFIX).unwrap_or(&bytes);
-        Ok(Self(raw.try_into().ok().context(NotPublicSnafu)?))
-    }
-}
-
-/// The keys that this build trusts for catalogs from the network if the admin configures none: one base64
-/// key per line, `#` starts a comment. Two keys at a time allow a key rotation without a gap.
-const PROJECT_KEYS: &str = include_str!("../data/keys.txt");
-
-pub fn project_keys() -> Result<Vec<PublicKey>, KeyError> {
-    read_keys(PROJECT_KEYS)
-}
-
-/// Reads a list of keys in the same format.
-pub fn read_keys(text: &str) -> Result<Vec<PublicKey>, KeyError> {
-    let without_comments = text.lines().map(|line| line.split('#').next().unwrap_or_default());
-    without_comments.map(str::trim).filter(|key| !key.is_empty()).map(str::parse).collect()
-}
-
-fn without_pem(text: &str) -> String {
-    text.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// A private key. It has no `Debug` and no `Display`.
-pub struct SigningKey(Ed25519KeyPair);
-
-impl SigningKey {
-    /// Returns a new key and its PKCS#8 document in PEM, which is the only copy. The document has version 1,
-    /// which every tool reads.
-    pub fn generate() -> Result<(Self, Zeroizing<String>), KeyError> {
-        let document = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())
-            .ok()
-            .context(NoRandomnessSnafu)?;
-        let encoded = Zeroizing::new(BASE64_STANDARD.encode(document.as_ref()));
-        let pem = Zeroizing::new(format!(
-            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
-            *encoded
-        ));
-        Ok((Self::from_pem(&pem)?, pem))
-    }
-
-    /// Reads a PKCS#8 document in PEM.
-    pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        let document = BASE64_STANDARD.decode(without_pem(pem)).ok().context(NotPrivateSnafu)?;
-        // Documents with the public key and without it (openssl's and ours) are both common.
-        Ed25519KeyPair::from_pkcs8(&document)
-            .or_else(|_| Ed25519KeyPair::from_pkcs8_maybe_unchecked(&document))
-            .map(Self)
-            .ok()
-            .context(NotPrivateSnafu)
-    }
-
-    pub fn public(&self) -> PublicKey {
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(self.0.public_key().as_ref());
-        PublicKey(bytes)
-    }
-}
-
 /// A catalog and its signatures, in transport format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Bundle {
@@ -254,7 +131,7 @@ impl Bundle {
         let signed = [CONTEXT, text].concat();
         let signature = |key: &SigningKey| Signature {
             key: key.public().id(),
-            signature: BASE64_STANDARD.encode(key.0.sign(&signed)),
+            signature: BASE64_STANDARD.encode(key.sign(&signed)),
         };
         let signatures = keys.iter().map(signature).collect();
         Self { format: FORMAT, payload: BASE64_STANDARD.encode(text), signatures }
@@ -284,9 +161,9 @@ impl Bundle {
             let Some(public) = keys.iter().find(|public| public.id() == *key) else {
                 continue;
             };
-            let genuine = BASE64_STANDARD.decode(signature).is_ok_and(|bytes| {
-                UnparsedPublicKey::new(&ED25519, public.0).verify(&signed, &bytes).is_ok()
-            });
+            let genuine = BASE64_STANDARD
+                .decode(signature)
+                .is_ok_and(|signature| public.verifies(&signed, &signature));
             ensure!(genuine, TamperedSnafu { key: key.clone() });
             signers.push(key.clone());
         }
@@ -377,7 +254,7 @@ impl CatalogStore {
         let catalog = Arc::new(crate::embedded().clone());
         let digest = sha256(crate::EMBEDDED.as_bytes());
         let newest = Newest { serial: catalog.serial, digest: Some(digest) };
-        let keys = project_keys().unwrap_or_default();
+        let keys = build_keys().unwrap_or_default();
         let newest = keys.iter().map(|key| (key.id(), newest)).collect();
         Self { catalog, digest, signed: false, newest }
     }

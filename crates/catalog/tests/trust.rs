@@ -530,11 +530,33 @@ fn two_signatures_allow_a_key_rotation() {
 
 #[test]
 fn the_built_in_keys_are_valid_and_key_lists_allow_comments() {
-    trust::project_keys().expect("every line of data/keys.txt is a comment or a key");
+    trust::build_keys().expect("every line of data/keys.txt is a comment or a key");
     let (one, two) = (key().public(), key().public());
     let list = format!("# since the first release\n{one}\n\n  {two}   # its successor\n");
     let read: Vec<String> =
         trust::read_keys(&list).unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(read, [one.to_string(), two.to_string()]);
     assert!(trust::read_keys("not a key").is_err());
+}
+
+#[test]
+fn a_build_trusts_the_keys_of_the_project_and_of_its_publisher() {
+    let [project, old, new] = [key(), key(), key()];
+    let list = format!("# The project's.\n{}\n", project.public());
+    let variable = format!(" {}\n{} {} ", old.public(), new.public(), project.public());
+    let keys = trust::built_in_keys(&list, &variable).unwrap();
+    assert_eq!(keys, [project.public(), old.public(), new.public()]);
+    assert_eq!(trust::built_in_keys(&list, "").unwrap(), [project.public()]);
+    assert!(trust::built_in_keys(&list, "not-a-key").is_err());
+
+    // The catalog of a rotation has the signatures of both keys, the next one only that of the new key.
+    let both = Bundle::sign(text(2).as_bytes(), &[old, new]).to_json();
+    for trusted in &keys[1..] {
+        let keys = std::slice::from_ref(trusted);
+        let trust = Trust { keys, unsigned: false };
+        assert!(CatalogStore::embedded().offer(both.as_bytes(), trust, now()).unwrap());
+    }
+    let trust = Trust { keys: &keys[..1], unsigned: false };
+    let refused = CatalogStore::embedded().offer(both.as_bytes(), trust, now()).unwrap_err();
+    assert!(matches!(refused, trust::Refusal::UnknownKey { .. }), "{refused}");
 }

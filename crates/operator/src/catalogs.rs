@@ -21,7 +21,7 @@ use api::{CompatibilityConfig, CompatibilityConfigStatus, VDOConfig, vdo_config:
 use catalog::{
     Catalog, ReadError, Rewrite,
     parse::{MAX_BYTES, SCHEMA_MAJOR},
-    trust::{CatalogStore, MAX_BUNDLE_BYTES, PublicKey, Refusal, Trust, project_keys},
+    trust::{CatalogStore, MAX_BUNDLE_BYTES, PublicKey, Refusal, Trust, build_keys},
 };
 use health::facts::{CatalogTrouble, CatalogTroubleKind};
 use jiff::Timestamp;
@@ -91,6 +91,8 @@ struct Unstored {
 #[derive(Debug)]
 pub struct Catalogs {
     embedded: Arc<Catalog>,
+    /// The keys of the build. VDO trusts them if the CompatibilityConfig names none.
+    build_keys: Vec<PublicKey>,
     store: CatalogStore,
     /// The catalog in use if it is a matrix, completed from the embedded catalog.
     filled: Option<Arc<Catalog>>,
@@ -123,6 +125,7 @@ impl Catalogs {
         let store = CatalogStore::embedded();
         Self {
             embedded: store.catalog(),
+            build_keys: build_keys().unwrap_or_default(),
             store,
             filled: None,
             rewrite: Rewrite::default(),
@@ -464,7 +467,8 @@ impl Catalogs {
             Ok(_) if !stored::fits(bytes) => Err(stored::does_not_fit()),
             Ok(named) => {
                 let unsigned = delivery == Delivery::ConfigMap && named.is_empty();
-                let trust = Trust { keys: &trusted(named), unsigned };
+                let keys = if named.is_empty() { &self.build_keys } else { named };
+                let trust = Trust { keys, unsigned };
                 let offered = match delivery {
                     Delivery::Restored => self.store.restore(bytes, trust),
                     Delivery::Network | Delivery::ConfigMap => {
@@ -525,11 +529,6 @@ impl Catalogs {
 fn keys_of(config: &CompatibilityConfig) -> Result<Vec<PublicKey>, String> {
     let key = config.spec.public_key.as_deref().map(str::parse::<PublicKey>).transpose();
     key.map(|key| key.into_iter().collect()).map_err(|error| error.to_string())
-}
-
-/// The trusted keys: the named ones, or the keys of the build if none is named.
-fn trusted(named: &[PublicKey]) -> Vec<PublicKey> {
-    if named.is_empty() { project_keys().unwrap_or_default() } else { named.to_vec() }
 }
 
 /// The source of the catalog that a CompatibilityConfig names, as the status shows it.

@@ -43,6 +43,29 @@ fn a_catalog_from_the_network_needs_a_signature_that_holds() {
 }
 
 #[test]
+fn without_a_key_in_the_config_a_catalog_needs_a_key_of_the_build() {
+    let [old, new] = [(); 2].map(|()| SigningKey::generate().unwrap().0);
+    let keys = [old.public(), new.public()];
+    let no_key = keys_of(&config(None));
+    let offered = |trusted: &[PublicKey], bundle: &str| {
+        let mut catalogs = Catalogs { build_keys: trusted.to_vec(), ..catalogs() };
+        catalogs.offer("url", bundle.as_bytes(), &no_key, Delivery::Network)
+    };
+    let before = signed(7, &old);
+    let after = signed(9, &new);
+    let during = Bundle::sign(newer().as_bytes(), &[old, new]).to_json();
+    // An operator of before the rotation, one of the release between, one of after it.
+    let operators = [(&keys[..1], [true, true, false]), (&keys, [true; 3])];
+    let operators = operators.into_iter().chain([(&keys[1..], [false, true, true])]);
+    for (trusted, expected) in operators {
+        let accepted = [&before, &during, &after].map(|bundle| offered(trusted, bundle));
+        assert_eq!(accepted, expected, "{trusted:?}");
+    }
+    assert!(!offered(&[], &during), "a build without keys");
+    assert!(!offered(&keys, &newer()), "without a signature");
+}
+
+#[test]
 fn a_catalog_put_into_the_cluster_by_hand_needs_none_unless_a_key_is_named() {
     let (key, _) = SigningKey::generate().unwrap();
     let mut catalogs = catalogs();

@@ -15,10 +15,11 @@ use crate::{
 };
 
 /// Other programs in pages that no test can run.
-const OTHERS: [&str; 26] = [
+const OTHERS: [&str; 27] = [
     "cargo",
     "cat",
     "cd",
+    "cosign",
     "cp",
     "crane",
     "curl",
@@ -45,7 +46,7 @@ const OTHERS: [&str; 26] = [
 ];
 
 /// Flags of other programs in pages.
-const OTHER_FLAGS: [&str; 20] = [
+const OTHER_FLAGS: [&str; 22] = [
     "--cloud-provider",           // kubelet, kube-controller-manager
     "--cloud-config",             // cloud controllers
     "--runtime-config",           // kube-apiserver
@@ -63,9 +64,11 @@ const OTHER_FLAGS: [&str; 20] = [
     "--retry-interval-start",
     "--retry-interval-max",
     "--leader-election-renew-deadline",
-    "--profile",          // cargo
-    "--test",             // cargo
-    "--create-namespace", // helm
+    "--profile",              // cargo
+    "--test",                 // cargo
+    "--create-namespace",     // helm
+    "--insecure-ignore-tlog", // cosign
+    "--type",                 // cosign
 ];
 
 /// Fields of other objects in pages.

@@ -4,23 +4,22 @@
 //!   olm         the bundle: the validators of operator-framework/api, opm, and an installation as OLM makes it
 //!   gitops      the health checks of Argo CD, in its Lua interpreter; the example for Flux
 //!   manifests   every manifest: kubeconform with the schemas of a real API server, and kube-score
-//!   release     make release: checksums, signature, bills of materials, the kubectl plugin, twice the same
+//!   release     make release: checksums, signatures, bills of materials, the kubectl plugin, twice the same; make publish
 //! ```
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+mod commands;
 mod gitops;
 mod manifests;
 mod olm;
 mod release;
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{fs, path::Path};
 
 use serde_json::Value;
 use testkit::Workdir;
+
+use self::commands::{run, shown};
 
 /// A folder with the generated files, as in a checkout.
 fn checkout() -> Workdir {
@@ -37,16 +36,4 @@ fn documents(path: &Path) -> Vec<Value> {
     let text =
         fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_saphyr::from_multiple(&text).unwrap()
-}
-
-fn shown(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    text(&output.stdout) + &text(&output.stderr)
-}
-
-/// Runs a program that must succeed.
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", shown(&output));
-    shown(&output)
 }

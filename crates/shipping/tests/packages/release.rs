@@ -1,122 +1,75 @@
 //! `scripts/release` with programs that the tests have built already: another build takes minutes. The layouts of the
 //! images are made up; the tests of the images build real ones.
 
+mod checkout;
+mod publish;
+
 use std::{
     collections::BTreeSet,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
 };
 
 use catalog::{
     Image, Implementation,
-    trust::{MAX_BUNDLE_BYTES, MEDIA_TYPE},
+    trust::{CatalogStore, MAX_BUNDLE_BYTES, MEDIA_TYPE, PublicKey, Trust, built_in_keys},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use testkit::{Registry, Workdir};
 
+use self::checkout::{Checkout, built, layout_digest};
 use crate::{documents, run, shown};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The folder of the programs that cargo built for the tests.
-fn built() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    program.parent().and_then(Path::parent).unwrap().to_owned()
+/// The checks of the page about releases, with the first key or another one.
+fn verify(folder: &Path, number: &str) -> Output {
+    let script = format!(
+        "openssl pkeyutl -verify -pubin -inkey vdo{number}.pub -rawin -in SHA256SUMS -sigfile SHA256SUMS{number}.sig &&
+        sha256sum --check --quiet --strict SHA256SUMS"
+    );
+    Command::new("sh").args(["-c", &script]).current_dir(folder).output().unwrap()
 }
 
-/// Programs and images as a build for the architectures leaves them.
-fn prebuilt(workdir: &Workdir) -> PathBuf {
-    let folder = workdir.path().join("prebuilt");
-    for architecture in ["amd64", "arm64"] {
-        let programs = folder.join(format!("linux-{architecture}"));
-        fs::create_dir_all(&programs).unwrap();
-        for program in ["vdoctl", "kubectl-vdo"] {
-            let from = built().join(program);
-            assert!(from.exists(), "{} is missing: build the workspace's programs", from.display());
-            run(Command::new("strip").arg("-o").arg(programs.join(program)).arg(from));
-        }
-    }
-    image_with_packages(workdir, &folder.join("images/vdo-csi"));
-    for name in ["vdo", "vdo-cloud-controller"] {
-        let layout = folder.join("images").join(name);
-        fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
-        let digest = oci::Digest::from_bytes(name.as_bytes());
-        fs::write(layout.join("blobs/sha256").join(digest.hex()), name).unwrap();
-        fs::write(
-            layout.join("index.json"),
-            format!(r#"{{"manifests": [{{"digest": "{digest}"}}]}}"#),
-        )
-        .unwrap();
-        fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
-    }
-    folder
-}
-
-/// The packages that an image of the test lists: Debian's versions have an epoch, a plus and a tilde.
-const PACKAGES: [(&str, &str); 2] = [("e2fsprogs", "1.47.0-2+b2"), ("mount", "1:2.38.1-5~deb12u1")];
-
-/// The layout of an image for both architectures, with a list of packages in a layer as `scripts/storage-tools` writes it.
-fn image_with_packages(workdir: &Workdir, layout: &Path) {
-    fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
-    let blob = |bytes: &[u8]| {
-        let digest = oci::Digest::from_bytes(bytes);
-        fs::write(layout.join("blobs/sha256").join(digest.hex()), bytes).unwrap();
-        digest.to_string()
-    };
-    let mut manifests = Vec::new();
-    for architecture in ["amd64", "arm64"] {
-        let root = workdir.path().join(architecture);
-        fs::create_dir_all(root.join("usr/lib")).unwrap();
-        let sum = |name: &str| oci::Digest::from_bytes((name.to_owned() + architecture).as_bytes());
-        let line = |(name, version)| format!("{name} {version} {}\n", sum(name).hex());
-        let list: String = PACKAGES.into_iter().map(line).collect();
-        fs::write(root.join("usr/lib/storage-tools"), list).unwrap();
-        let archive = workdir.path().join(format!("{architecture}.tar.gz"));
-        run(Command::new("tar").arg("-C").arg(&root).arg("-czf").arg(&archive).arg("."));
-        let layers = [blob(&fs::read(archive).unwrap()), blob(b"the layer of the program")];
-        let layers = layers.map(|digest| json!({ "digest": digest }));
-        let manifest = blob(json!({ "layers": layers }).to_string().as_bytes());
-        let platform = json!({"os": "linux", "architecture": architecture});
-        manifests.push(json!({"digest": manifest, "platform": platform}));
-    }
-    let index = blob(json!({ "manifests": manifests }).to_string().as_bytes());
-    let index = json!({"manifests": [{"digest": index}]}).to_string();
-    fs::write(layout.join("index.json"), index).unwrap();
-    fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
-}
-
-fn release(prebuilt: &Path, key: &Path, version: &str, out: &Path) -> Output {
-    let mut command = Command::new("scripts/release");
-    command.current_dir(testkit::repository()).arg(version).arg(out);
-    command.env("KEY", key).env("PREBUILT", prebuilt).env("TOOLS", built()).env("PROFILE", "dev");
-    // A commit between two runs must not count as a difference.
-    command.env("SOURCE_DATE_EPOCH", "1800000000").env("COMMIT", "0".repeat(40));
-    command.env("ALLOW_CHANGES", "yes").env("CARGO_NET_OFFLINE", "true");
-    command.output().unwrap()
-}
-
-/// The checks of the page about releases.
-fn verify(folder: &Path) -> Output {
-    let script = "openssl pkeyutl -verify -pubin -inkey vdo.pub -rawin -in SHA256SUMS -sigfile SHA256SUMS.sig &&
-        sha256sum --check --quiet --strict SHA256SUMS";
-    Command::new("sh").args(["-c", script]).current_dir(folder).output().unwrap()
+#[test]
+fn make_passes_both_keys_on() {
+    let mut make = Command::new("make");
+    make.current_dir(testkit::repository()).args(["--dry-run", "release"]);
+    // Those of a make that runs this test.
+    make.env_remove("MAKEFLAGS").env_remove("MFLAGS");
+    let recipe = run(make.args(["VERSION=1.2.3", "KEY=old.pem new.pem", "OUT=folder"]));
+    assert!(
+        recipe.contains("KEY=\"old.pem new.pem\" scripts/release \"1.2.3\" folder"),
+        "{recipe}"
+    );
 }
 
 #[test]
 fn a_release_is_complete_signed_reproducible_and_every_change_is_noticed() {
     let workdir = Workdir::new("release").unwrap();
-    let (prebuilt, key) = (prebuilt(&workdir), workdir.path().join("key.pem"));
-    let refused = release(&prebuilt, &key, VERSION, &workdir.path().join("none"));
-    assert!(shown(&refused).contains("KEY names no private key"), "{}", shown(&refused));
-    run(Command::new("openssl").args(["genpkey", "-algorithm", "ed25519", "-out"]).arg(&key));
-    let refused = release(&prebuilt, &key, "99.0.0", &workdir.path().join("none"));
-    assert!(shown(&refused).contains("VERSION is 99.0.0"), "{}", shown(&refused));
+    let checkout = Checkout::new(&workdir);
+    let refused = checkout.refused(VERSION, "");
+    assert!(refused.contains("KEY names no private key"), "{refused}");
+    let refused = checkout.refused(VERSION, "old.pem");
+    assert!(refused.contains("the private key old.pem does not exist"), "{refused}");
+    checkout.generate_key("old.pem");
+    checkout.generate_key("new.pem");
+    let refused = checkout.refused("99.0.0", "old.pem");
+    assert!(refused.contains("VERSION is 99.0.0"), "{refused}");
+    only_a_commit_is_released(&checkout, "old.pem");
+    let refused = checkout.refused(VERSION, "old.pem new.pem");
+    assert!(refused.contains("the programs of this release trust other keys: none"), "{refused}");
+    only_suitable_keys_are_accepted(&checkout);
 
-    let [first, second] = ["first", "second"].map(|name| workdir.path().join(name));
+    checkout.trust_keys_of_the_build();
+    let [first, second] = [workdir.path().join("first"), checkout.folder.join("release")];
     for folder in [&first, &second] {
-        let output = release(&prebuilt, &key, VERSION, folder);
+        let output = checkout.release(VERSION, "old.pem new.pem");
         assert!(output.status.success(), "{}", shown(&output));
+        if folder == &first {
+            run(Command::new("cp").arg("-r").args([&second, &first]));
+        }
     }
     let sums = fs::read_to_string(first.join("SHA256SUMS")).unwrap();
     assert_eq!(
@@ -124,10 +77,10 @@ fn a_release_is_complete_signed_reproducible_and_every_change_is_noticed() {
         fs::read_to_string(second.join("SHA256SUMS")).unwrap(),
         "the same bytes twice"
     );
-    assert_eq!(
-        fs::read(first.join("SHA256SUMS.sig")).unwrap(),
-        fs::read(second.join("SHA256SUMS.sig")).unwrap()
-    );
+    for signature in ["SHA256SUMS.sig", "SHA256SUMS.2.sig"] {
+        let read = |folder: &Path| fs::read(folder.join(signature)).unwrap();
+        assert_eq!(read(&first), read(&second));
+    }
     let listed: BTreeSet<&str> =
         sums.lines().map(|line| line.split_once("  ").unwrap().1).collect();
     for wanted in [
@@ -152,23 +105,26 @@ fn a_release_is_complete_signed_reproducible_and_every_change_is_noticed() {
         let wanted = wanted.replace('V', VERSION);
         assert!(listed.contains(wanted.as_str()), "{wanted} is missing: {listed:?}");
     }
-    let verified = verify(&first);
-    assert!(verified.status.success(), "{}", shown(&verified));
+    for number in ["", ".2"] {
+        let verified = verify(&first, number);
+        assert!(verified.status.success(), "{}", shown(&verified));
+    }
 
     plugin_is_found(&workdir, &first);
     bills_list_every_crate(&first);
     documents_name_the_files(&first, &sums);
-    images_have_digests(&workdir, &first);
+    images_have_digests(&workdir, &checkout, &first);
     catalog_is_trusted(&first);
+    operators_trust_both_keys(&checkout, &first);
     catalog_is_an_artifact(&workdir, &first);
 
     // Somebody changes a file; somebody changes a file and its checksum; somebody signs with another key.
     let install = second.join("install.yaml");
     let text = fs::read_to_string(&install).unwrap();
     fs::write(&install, text.replace("runAsNonRoot: true", "runAsNonRoot: false")).unwrap();
-    assert!(!verify(&second).status.success());
+    assert!(!verify(&second, "").status.success());
     run(Command::new("sh").current_dir(&second).args(["-c", "find . -type f ! -name 'SHA256SUMS*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum > SHA256SUMS"]));
-    let refused = shown(&verify(&second));
+    let refused = shown(&verify(&second, ""));
     assert!(refused.contains("Signature Verification Failure"), "{refused}");
     let other = workdir.path().join("other.pem");
     run(Command::new("openssl").args(["genpkey", "-algorithm", "ed25519", "-out"]).arg(&other));
@@ -185,7 +141,91 @@ fn a_release_is_complete_signed_reproducible_and_every_change_is_noticed() {
             "-inkey",
         ])
         .arg(&other));
-    assert!(!verify(&second).status.success());
+    assert!(!verify(&second, "").status.success());
+
+    another_build_can_be_compared(&checkout, &first);
+}
+
+/// Other files in the checkout end a release, and the private key is never asked to be committed.
+fn only_a_commit_is_released(checkout: &Checkout, key: &str) {
+    let file = checkout.folder.join("crates/new.rs");
+    fs::write(&file, "").unwrap();
+    let refused = checkout.refused(VERSION, key);
+    assert!(refused.contains("?? crates/new.rs"), "{refused}");
+    assert!(!refused.contains(key) && refused.contains("Never commit a private key"), "{refused}");
+    fs::remove_file(&file).unwrap();
+
+    checkout.git(&["add", "--force", key]);
+    let refused = checkout.refused(VERSION, key);
+    assert!(refused.contains(&format!("git tracks the private key {key}")), "{refused}");
+    checkout.git(&["rm", "--quiet", "--cached", key]);
+
+    // A folder with the files of somebody else is not deleted.
+    let folder = checkout.folder.join("release");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("thesis.md"), "").unwrap();
+    let refused = checkout.refused(VERSION, key);
+    assert!(refused.contains("contains other files"), "{refused}");
+    fs::write(folder.join("SHA256SUMS"), format!("{}  thesis.md\n", "0".repeat(64))).unwrap();
+    let refused = checkout.refused(VERSION, key);
+    assert!(refused.contains("contains other files"), "{refused}");
+    assert!(folder.join("thesis.md").exists());
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Keys of another kind, and keys with a passphrase, of which nobody could give it.
+fn only_suitable_keys_are_accepted(checkout: &Checkout) {
+    let openssl = |arguments: &[&str]| {
+        run(Command::new("openssl").current_dir(&checkout.folder).args(arguments));
+    };
+    let curve = "ec_paramgen_curve:P-256";
+    openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", curve, "-out", "ec.pem"]);
+    openssl(&["pkey", "-in", "ec.pem", "-pubout", "-out", "ec.pub.pem"]);
+    let locked = "pkey -in old.pem -aes256 -passout pass:secret -out locked.pem";
+    openssl(&locked.split(' ').collect::<Vec<_>>());
+    for key in ["ec.pem", "ec.pub.pem", "locked.pem"] {
+        let refused = checkout.refused(VERSION, &format!("old.pem {key}"));
+        let expected = format!("{key} is not an ed25519 private key in PEM");
+        assert!(refused.contains(&expected), "{refused}");
+    }
+    for key in ["ec.pub.pem", "old.pem", "no-such.pub"] {
+        let output = checkout.command(VERSION, "old.pem").env("COMPARE", key).output().unwrap();
+        let expected = format!("COMPARE: {key} is not an ed25519 public key");
+        assert!(shown(&output).contains(&expected), "{}", shown(&output));
+    }
+}
+
+/// Somebody builds the release again, with a key of their own: only the files that depend on the key differ.
+fn another_build_can_be_compared(checkout: &Checkout, first: &Path) {
+    let key = checkout.folder.join("release/key.pem");
+    fs::copy(checkout.folder.join("new.pem"), &key).unwrap();
+    let refused = checkout.refused(VERSION, "release/key.pem");
+    assert!(refused.contains("contains other files"), "{refused}");
+    assert!(key.exists(), "it would have been deleted with the release before");
+    fs::remove_file(key).unwrap();
+
+    checkout.generate_key("own.pem");
+    let [old, new] = ["vdo.pub", "vdo.2.pub"].map(|name| first.join(name).display().to_string());
+    let mut command = checkout.command(VERSION, "own.pem");
+    run(command.env("COMPARE", format!("{old} {new}")));
+    let trusted = built_in_keys("", &checkout.variable_of_the_build()).unwrap();
+    let trusted: Vec<String> = trusted.iter().map(PublicKey::to_pem).collect();
+    assert_eq!(trusted, [old, new].map(|path| fs::read_to_string(path).unwrap()));
+    let files = |folder: &Path| {
+        let sums = fs::read_to_string(folder.join("SHA256SUMS")).unwrap();
+        let lines = sums.lines().map(|line| line.split_once("  ").unwrap());
+        lines.map(|(sum, name)| (name.to_owned(), sum.to_owned())).collect::<BTreeSet<_>>()
+    };
+    let [theirs, ours] = [files(first), files(&checkout.folder.join("release"))];
+    let differing: BTreeSet<&str> =
+        theirs.symmetric_difference(&ours).map(|(name, _)| name.as_str()).collect();
+    let catalog = format!("vdo-catalog-{VERSION}.oci.tar");
+    let expected = ["catalog.bundle.json", "provenance.json", &catalog, "vdo.2.pub", "vdo.pub"];
+    assert_eq!(differing.into_iter().collect::<Vec<_>>(), expected);
+
+    let refused = checkout.publish("registry.example.com/vdo").output().unwrap();
+    let expected = "the programs of this release do not accept its catalog";
+    assert!(shown(&refused).contains(expected), "{}", shown(&refused));
 }
 
 /// krew itself cannot be had here: the fields and the checksum are checked, the archive is unpacked as krew does it,
@@ -256,6 +296,8 @@ fn bills_list_every_crate(release: &Path) {
         let mut tree = Command::new(env!("CARGO"));
         tree.current_dir(testkit::repository()).args([
             "tree",
+            // No line about another cargo that uses the cache of packages.
+            "--quiet",
             "--locked",
             "--offline",
             "--prefix",
@@ -331,8 +373,8 @@ fn documents_name_the_files(release: &Path, sums: &str) {
 }
 
 /// The install manifest, the chart, the OLM bundle and the catalog name the images by the digests of the release.
-fn images_have_digests(workdir: &Workdir, release: &Path) {
-    let digest = oci::Digest::from_bytes(b"vdo").to_string();
+fn images_have_digests(workdir: &Workdir, checkout: &Checkout, release: &Path) {
+    let digest = layout_digest(&checkout.layout("vdo"));
     let image = format!("ghcr.io/vmware-tanzu/vdo:{VERSION}");
     let pinned = format!("{image}@{digest}");
     let archive = release.join(format!("vdo-olm-{VERSION}.tar.gz"));
@@ -372,7 +414,7 @@ fn images_have_digests(workdir: &Workdir, release: &Path) {
     let images: Vec<&Image> = ours.flat_map(|one| one.images.values()).collect();
     assert_eq!(images.len(), 3, "two drivers and the snapshot controller: {images:?}");
     assert!(images.iter().all(|image| image.digest.is_some()), "{images:?}");
-    let manager = oci::Digest::from_bytes(b"vdo-cloud-controller").to_string();
+    let manager = layout_digest(&checkout.layout("vdo-cloud-controller"));
     assert!(images.iter().any(|image| image.digest.as_ref() == Some(&manager)), "{images:?}");
 }
 
@@ -387,6 +429,22 @@ fn catalog_is_trusted(release: &Path) {
     let other = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     let refused = vdoctl().arg(other).output().unwrap();
     assert!(!refused.status.success(), "{}", shown(&refused));
+}
+
+/// The programs were built with the keys of the release. An operator with either key accepts the catalog without a key in the
+/// CompatibilityConfig; an operator of another build does not.
+fn operators_trust_both_keys(checkout: &Checkout, release: &Path) {
+    let bundle = fs::read(release.join("catalog.bundle.json")).unwrap();
+    let keys = built_in_keys("", &checkout.variable_of_the_build()).unwrap();
+    assert_eq!(keys.len(), 2);
+    let now = catalog::embedded().issued;
+    for (key, name) in keys.iter().zip(["vdo.pub", "vdo.2.pub"]) {
+        assert_eq!(key.to_pem(), fs::read_to_string(release.join(name)).unwrap());
+        let trust = Trust { keys: std::slice::from_ref(key), unsigned: false };
+        assert!(CatalogStore::embedded().offer(&bundle, trust, now).unwrap());
+    }
+    let trust = Trust { keys: &catalog::trust::build_keys().unwrap(), unsigned: false };
+    CatalogStore::embedded().offer(&bundle, trust, now).unwrap_err();
 }
 
 /// The real crane pushes the artifact into a real registry, and the client of the operator fetches it.

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Read-only commands for people, on a healthy cluster.
-const SCREENS: [&str; 33] = [
+const SCREENS: [&str; 34] = [
     "--help",
     "move --help",
     "configure --help",
@@ -16,6 +16,7 @@ const SCREENS: [&str; 33] = [
     "adopt",
     "catalog diff embedded built.yaml",
     "catalog explain --driver csi --kubernetes 1.36 --vsphere 8.0",
+    "catalog keys",
     "catalog list",
     "catalog show csi 3.7.3",
     "catalog verify built.yaml",
