@@ -293,6 +293,8 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
                     "serviceAccountName": NAME,
                     "hostNetwork": true,
                     "dnsPolicy": "Default",
+                    // The image has no variant for Windows.
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
                     "priorityClassName": "system-cluster-critical",
                     "tolerations": [
                         {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
@@ -395,6 +397,13 @@ mod tests {
         assert!(!uses_host_network(&serde_json::from_value(deployment).unwrap()));
         let host = self::objects().into_iter().find(|o| o.kind() == "Deployment").unwrap();
         assert!(uses_host_network(&serde_json::from_value(host.0).unwrap()));
+    }
+
+    #[test]
+    fn the_operator_runs_on_linux_nodes_only() {
+        let deployment = deployment(&BTreeSet::new());
+        let selector = &deployment["spec"]["template"]["spec"]["nodeSelector"];
+        assert_eq!(selector, &json!({"kubernetes.io/os": "linux"}));
     }
 
     #[test]

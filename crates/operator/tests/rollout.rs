@@ -141,6 +141,8 @@ async fn an_upgrade_finishes_on_one_two_and_three_nodes_and_each_can_be_drained(
     let nodes = Nodes::start(&plane).await;
     let client = plane.client();
     nodes.add(Node::named("node-1").uninitialized()).await;
+    // No image of the operator runs there.
+    nodes.add(Node::named("windows-1").windows()).await;
     install(&client, "1").await;
     complete(&client, "1").await;
     for count in 1..=3_usize {

@@ -222,7 +222,7 @@ fn deployment_slots(deployment: &Object) -> Vec<Slot> {
             "{{- with .Values.priorityClassName }}\npriorityClassName: {{ . | quote }}\n{{- end }}",
         ),
         Slot::value(Place::Add, &pod("imagePullSecrets"), ".Values.imagePullSecrets"),
-        Slot::value(Place::Add, &pod("nodeSelector"), ".Values.nodeSelector"),
+        Slot::value(Place::Replace, &pod("nodeSelector"), ".Values.nodeSelector"),
         Slot::value(Place::Replace, &pod("affinity"), ".Values.affinity"),
         Slot::value(Place::Replace, &container("resources"), ".Values.resources"),
         Slot::value(Place::Add, &container("args"), ".Values.extraArgs"),

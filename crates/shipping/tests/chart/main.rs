@@ -123,7 +123,11 @@ fn every_value_has_its_effect() {
         (json!({"affinity": affinity}), format!("{pod}/affinity"), json!({"nodeAffinity": {}})),
         (json!({"tolerations": toleration}), format!("{pod}/tolerations"), toleration.clone()),
         (json!({"hostNetwork": false}), format!("{pod}/hostNetwork"), json!(false)),
-        (json!({"nodeSelector": {"a": "b"}}), format!("{pod}/nodeSelector"), json!({"a": "b"})),
+        (
+            json!({"nodeSelector": {"a": "b"}}),
+            format!("{pod}/nodeSelector"),
+            json!({"a": "b", "kubernetes.io/os": "linux"}),
+        ),
         (json!({"priorityClassName": "low"}), format!("{pod}/priorityClassName"), json!("low")),
         (
             json!({"imagePullSecrets": [{"name": "s"}]}),
