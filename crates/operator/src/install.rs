@@ -48,6 +48,13 @@ const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 pub const WITHOUT_POD_NETWORK: [&str; 2] =
     ["node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable"];
 
+/// The labels of control-plane nodes: of Kubernetes, of Kubernetes before 1.24 and OpenShift, and of RKE1.
+const CONTROL_PLANE: [&str; 3] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/controlplane",
+];
+
 /// The environment variable with the address of the metrics.
 pub const LISTEN: &str = "VDO_LISTEN";
 /// The port of the metrics, unless an admin chooses another.
@@ -248,6 +255,12 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
             "labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname",
         }})
     };
+    // The pods hold vCenter credentials, and a worker also runs the pods of tenants. Each label is a term of its own: a
+    // node has one of them.
+    let prefer = |label: &str| {
+        let expression = json!({"key": label, "operator": "Exists"});
+        json!({"weight": 100, "preference": {"matchExpressions": [expression]}})
+    };
     let mut variables = vec![
         json!({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
         json!({"name": "VDO_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}),
@@ -303,9 +316,14 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
                         {"key": WITHOUT_POD_NETWORK[0], "operator": "Exists"},
                         {"key": WITHOUT_POD_NETWORK[1], "operator": "Exists"},
                     ],
-                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-                        apart(100, &labels_of_pods), apart(50, &labels),
-                    ]}},
+                    "affinity": {
+                        "nodeAffinity": {
+                            "preferredDuringSchedulingIgnoredDuringExecution": CONTROL_PLANE.map(prefer),
+                        },
+                        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                            apart(100, &labels_of_pods), apart(50, &labels),
+                        ]},
+                    },
                     "securityContext": {
                         // No user id: the image has one, and OpenShift assigns its own.
                         "runAsNonRoot": true,
@@ -404,6 +422,31 @@ mod tests {
         let deployment = deployment(&BTreeSet::new());
         let selector = &deployment["spec"]["template"]["spec"]["nodeSelector"];
         assert_eq!(selector, &json!({"kubernetes.io/os": "linux"}));
+    }
+
+    #[test]
+    fn the_operator_prefers_control_plane_nodes_and_one_node_is_enough() {
+        let mut own = Object(deployment(&BTreeSet::new()));
+        set_version(&mut own, "9.9.9");
+        let affinity = &own.0["spec"]["template"]["spec"]["affinity"];
+        let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+        let nodes = affinity["nodeAffinity"][preferred].as_array().unwrap();
+        let terms = nodes.iter().map(|term| {
+            let expressions = term["preference"]["matchExpressions"].as_array().unwrap();
+            assert_eq!(expressions.len(), 1, "a node has one of the labels: {term}");
+            assert_eq!(
+                (&term["weight"], &expressions[0]["operator"]),
+                (&json!(100), &json!("Exists"))
+            );
+            expressions[0]["key"].as_str().unwrap()
+        });
+        let roles = ["control-plane", "master", "controlplane"];
+        let roles = roles.map(|role| format!("node-role.kubernetes.io/{role}"));
+        assert_eq!(terms.collect::<Vec<_>>(), roles);
+        let apart = affinity["podAntiAffinity"][preferred].as_array().unwrap();
+        let version = &apart[0]["podAffinityTerm"]["labelSelector"]["matchLabels"][VERSION];
+        assert_eq!(version, "9.9.9");
+        assert!(!affinity.to_string().contains("required"), "{affinity}");
     }
 
     #[test]

@@ -165,6 +165,19 @@ async fn an_upgrade_finishes_on_one_two_and_three_nodes_and_each_can_be_drained(
         complete(&client, &format!("{count}b")).await;
     }
 
+    // The pods prefer control-plane nodes, and different nodes: with one of them, the other pod is on a worker.
+    for count in 1..=2_usize {
+        let name = format!("control-{count}");
+        nodes.add(Node::named(&name).control_plane().uninitialized()).await;
+        for round in ["a", "b"] {
+            let release = format!("c{count}{round}");
+            install(&client, &release).await;
+            let places: BTreeSet<String> = complete(&client, &release).await.into_iter().collect();
+            let controls = places.iter().filter(|node| node.starts_with("control-")).count();
+            assert_eq!((places.len(), controls), (2, count), "{places:?}");
+        }
+    }
+
     // A release that never becomes ready replaces no ready pod.
     nodes.pods("vdo:broken", Fate::Crashes);
     let fewest = MinReadyPods::watch(&client);

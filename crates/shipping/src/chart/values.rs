@@ -18,7 +18,8 @@ use crate::error::{Error, ImageSnafu, JsonSnafu, MissingSnafu};
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Values {
-    /// The affinity of the operator's pods. The default places them on different nodes where possible.
+    /// The affinity of the operator's pods. The default prefers control-plane nodes and places the pods on different nodes
+    /// where possible. Yours is merged with the default; to remove a part of the default, set it to `null`.
     affinity: Map<String, Value>,
     crds: Crds,
     /// Namespaces in which VDO can adopt drivers, in addition to `kube-system` and `vmware-system-csi`. The chart grants
