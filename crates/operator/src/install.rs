@@ -216,9 +216,9 @@ pub fn listen_on_host_network(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-/// The address of the metrics on the pod network: that of the pod.
+/// The address of the metrics on the pod network: those of the pod, of either IP family.
 pub fn listen_on_pod_network(port: u16) -> String {
-    format!("0.0.0.0:{port}")
+    format!("[::]:{port}")
 }
 
 /// Whether the operator of this Deployment uses the host network.
@@ -407,7 +407,7 @@ mod tests {
         let deployment = find("Deployment", NAME);
         let pod = &deployment["spec"]["template"]["spec"];
         assert_eq!(pod["hostNetwork"], false);
-        let listen = json!({"name": LISTEN, "value": "0.0.0.0:8089"});
+        let listen = json!({"name": LISTEN, "value": "[::]:8089"});
         assert!(pod["containers"][0]["env"].as_array().unwrap().contains(&listen), "{pod}");
         let tolerations = pod["tolerations"].to_string();
         assert!(!tolerations.contains(WITHOUT_POD_NETWORK[0]), "{tolerations}");
@@ -447,6 +447,16 @@ mod tests {
         let version = &apart[0]["podAffinityTerm"]["labelSelector"]["matchLabels"][VERSION];
         assert_eq!(version, "9.9.9");
         assert!(!affinity.to_string().contains("required"), "{affinity}");
+    }
+
+    #[tokio::test]
+    async fn on_the_pod_network_both_ip_families_reach_the_metrics() {
+        let address = listen_on_pod_network(0).parse().unwrap();
+        let server = runtime::server::Server::bind(address).await.unwrap();
+        for host in ["127.0.0.1", "::1"] {
+            let reached = tokio::net::TcpStream::connect((host, server.address().port())).await;
+            assert!(reached.is_ok(), "{host}: {reached:?}");
+        }
     }
 
     #[test]

@@ -196,7 +196,7 @@ fn every_value_has_its_effect() {
             ]),
         ),
     ];
-    for (host_network, address) in [(true, "127.0.0.1:9443"), (false, "0.0.0.0:9443")] {
+    for (host_network, address) in [(true, "127.0.0.1:9443"), (false, "[::]:9443")] {
         let objects = helm.rendered(&json!({"port": 9443, "hostNetwork": host_network}), &[]);
         let variables = deployment(&objects).0.pointer(&format!("{container}/env")).unwrap();
         let listen = json!({"name": "VDO_LISTEN", "value": address});
