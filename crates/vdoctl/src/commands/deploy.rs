@@ -3,6 +3,7 @@
 mod host_network;
 mod metrics_port;
 mod pod_options;
+mod pod_security;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -118,6 +119,7 @@ impl Deploy {
         if self.dry_run {
             return preview(&compared, screen);
         }
+        let deferred = pod_security::deferred(&mut objects, running.as_ref(), &cluster).await?;
         let step = ProgressStep::begin(screen, format!("Apply {}", count(objects.len(), "object")));
         if let Err(failure) = critical::section(self.apply(&cluster, &objects)).await {
             step.failed("");
@@ -133,6 +135,16 @@ impl Deploy {
         }
         if !self.no_wait {
             self.wait(&cluster, &objects, screen).await?;
+        }
+        match deferred {
+            Some(_) if self.no_wait => screen.note(
+                "The operator's namespace still accepts pods on the host network. When the operator runs on \
+                 the pod network,\nrun vdoctl deploy again to restrict the namespace.",
+            ),
+            Some(namespace) => {
+                critical::section(self.apply(&cluster, &[namespace])).await?;
+            }
+            None => {}
         }
         if cluster.own::<api::VDOConfig>("VDOConfigs").await?.is_empty() {
             screen.note("\nNext: vdoctl configure");
