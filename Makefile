@@ -32,7 +32,10 @@ images-twice: prerequisites ## Build the images in two folders and compare the d
 check-images: ## Check the images that make images built: size, architecture, contents
 	@scripts/check-images
 
-push: images ## Push the images: REGISTRY=registry.example.com/vdo
+# Not a prerequisite: a forgotten REGISTRY must not cost a build of the images.
+push: ## Push the images: REGISTRY=registry.example.com/vdo
+	@scripts/push --check "$(REGISTRY)"
+	@$(MAKE) --no-print-directory images
 	@scripts/push "$(REGISTRY)"
 
 # Make passes its variables on: KEY="old.pem new.pem", COSIGN_KEY, COMPARE; scripts/release describes them.

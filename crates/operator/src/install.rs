@@ -48,6 +48,13 @@ const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 pub const WITHOUT_POD_NETWORK: [&str; 2] =
     ["node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable"];
 
+/// The labels of control-plane nodes: of Kubernetes, of Kubernetes before 1.24 and OpenShift, and of RKE1.
+const CONTROL_PLANE: [&str; 3] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/controlplane",
+];
+
 /// The environment variable with the address of the metrics.
 pub const LISTEN: &str = "VDO_LISTEN";
 /// The port of the metrics, unless an admin chooses another.
@@ -209,9 +216,9 @@ pub fn listen_on_host_network(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-/// The address of the metrics on the pod network: that of the pod.
+/// The address of the metrics on the pod network: those of the pod, of either IP family.
 pub fn listen_on_pod_network(port: u16) -> String {
-    format!("0.0.0.0:{port}")
+    format!("[::]:{port}")
 }
 
 /// Whether the operator of this Deployment uses the host network.
@@ -247,6 +254,12 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
         json!({"weight": weight, "podAffinityTerm": {
             "labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname",
         }})
+    };
+    // The pods hold vCenter credentials, and a worker also runs the pods of tenants. Each label is a term of its own: a
+    // node has one of them.
+    let prefer = |label: &str| {
+        let expression = json!({"key": label, "operator": "Exists"});
+        json!({"weight": 100, "preference": {"matchExpressions": [expression]}})
     };
     let mut variables = vec![
         json!({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
@@ -293,6 +306,8 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
                     "serviceAccountName": NAME,
                     "hostNetwork": true,
                     "dnsPolicy": "Default",
+                    // The image has no variant for Windows.
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
                     "priorityClassName": "system-cluster-critical",
                     "tolerations": [
                         {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
@@ -301,9 +316,14 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
                         {"key": WITHOUT_POD_NETWORK[0], "operator": "Exists"},
                         {"key": WITHOUT_POD_NETWORK[1], "operator": "Exists"},
                     ],
-                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-                        apart(100, &labels_of_pods), apart(50, &labels),
-                    ]}},
+                    "affinity": {
+                        "nodeAffinity": {
+                            "preferredDuringSchedulingIgnoredDuringExecution": CONTROL_PLANE.map(prefer),
+                        },
+                        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                            apart(100, &labels_of_pods), apart(50, &labels),
+                        ]},
+                    },
                     "securityContext": {
                         // No user id: the image has one, and OpenShift assigns its own.
                         "runAsNonRoot": true,
@@ -387,7 +407,7 @@ mod tests {
         let deployment = find("Deployment", NAME);
         let pod = &deployment["spec"]["template"]["spec"];
         assert_eq!(pod["hostNetwork"], false);
-        let listen = json!({"name": LISTEN, "value": "0.0.0.0:8089"});
+        let listen = json!({"name": LISTEN, "value": "[::]:8089"});
         assert!(pod["containers"][0]["env"].as_array().unwrap().contains(&listen), "{pod}");
         let tolerations = pod["tolerations"].to_string();
         assert!(!tolerations.contains(WITHOUT_POD_NETWORK[0]), "{tolerations}");
@@ -395,6 +415,48 @@ mod tests {
         assert!(!uses_host_network(&serde_json::from_value(deployment).unwrap()));
         let host = self::objects().into_iter().find(|o| o.kind() == "Deployment").unwrap();
         assert!(uses_host_network(&serde_json::from_value(host.0).unwrap()));
+    }
+
+    #[test]
+    fn the_operator_runs_on_linux_nodes_only() {
+        let deployment = deployment(&BTreeSet::new());
+        let selector = &deployment["spec"]["template"]["spec"]["nodeSelector"];
+        assert_eq!(selector, &json!({"kubernetes.io/os": "linux"}));
+    }
+
+    #[test]
+    fn the_operator_prefers_control_plane_nodes_and_one_node_is_enough() {
+        let mut own = Object(deployment(&BTreeSet::new()));
+        set_version(&mut own, "9.9.9");
+        let affinity = &own.0["spec"]["template"]["spec"]["affinity"];
+        let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+        let nodes = affinity["nodeAffinity"][preferred].as_array().unwrap();
+        let terms = nodes.iter().map(|term| {
+            let expressions = term["preference"]["matchExpressions"].as_array().unwrap();
+            assert_eq!(expressions.len(), 1, "a node has one of the labels: {term}");
+            assert_eq!(
+                (&term["weight"], &expressions[0]["operator"]),
+                (&json!(100), &json!("Exists"))
+            );
+            expressions[0]["key"].as_str().unwrap()
+        });
+        let roles = ["control-plane", "master", "controlplane"];
+        let roles = roles.map(|role| format!("node-role.kubernetes.io/{role}"));
+        assert_eq!(terms.collect::<Vec<_>>(), roles);
+        let apart = affinity["podAntiAffinity"][preferred].as_array().unwrap();
+        let version = &apart[0]["podAffinityTerm"]["labelSelector"]["matchLabels"][VERSION];
+        assert_eq!(version, "9.9.9");
+        assert!(!affinity.to_string().contains("required"), "{affinity}");
+    }
+
+    #[tokio::test]
+    async fn on_the_pod_network_both_ip_families_reach_the_metrics() {
+        let address = listen_on_pod_network(0).parse().unwrap();
+        let server = runtime::server::Server::bind(address).await.unwrap();
+        for host in ["127.0.0.1", "::1"] {
+            let reached = tokio::net::TcpStream::connect((host, server.address().port())).await;
+            assert!(reached.is_ok(), "{host}: {reached:?}");
+        }
     }
 
     #[test]

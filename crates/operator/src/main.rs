@@ -162,7 +162,7 @@ struct PredecessorArguments {
 /// An address in the form that Go programs accept: without a host it means all interfaces.
 fn address(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
     match text.strip_prefix(':') {
-        Some(port) => format!("0.0.0.0:{port}").parse(),
+        Some(port) => format!("[::]:{port}").parse(),
         None => text.parse(),
     }
 }
@@ -322,7 +322,7 @@ mod tests {
             "--zap-devel",
         ];
         let read = Arguments::try_parse_from(arguments).unwrap().predecessor;
-        assert_eq!(read.health_probe_bind_address, "0.0.0.0:8081".parse().ok());
+        assert_eq!(read.health_probe_bind_address, "[::]:8081".parse().ok());
         assert_eq!(read.metrics_bind_address, "127.0.0.1:8080".parse().ok());
         assert_eq!(read.leader_elect, Some(true));
     }

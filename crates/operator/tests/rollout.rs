@@ -141,6 +141,8 @@ async fn an_upgrade_finishes_on_one_two_and_three_nodes_and_each_can_be_drained(
     let nodes = Nodes::start(&plane).await;
     let client = plane.client();
     nodes.add(Node::named("node-1").uninitialized()).await;
+    // No image of the operator runs there.
+    nodes.add(Node::named("windows-1").windows()).await;
     install(&client, "1").await;
     complete(&client, "1").await;
     for count in 1..=3_usize {
@@ -161,6 +163,19 @@ async fn an_upgrade_finishes_on_one_two_and_three_nodes_and_each_can_be_drained(
         }
         cordon(&client, "node-1", false).await;
         complete(&client, &format!("{count}b")).await;
+    }
+
+    // The pods prefer control-plane nodes, and different nodes: with one of them, the other pod is on a worker.
+    for count in 1..=2_usize {
+        let name = format!("control-{count}");
+        nodes.add(Node::named(&name).control_plane().uninitialized()).await;
+        for round in ["a", "b"] {
+            let release = format!("c{count}{round}");
+            install(&client, &release).await;
+            let places: BTreeSet<String> = complete(&client, &release).await.into_iter().collect();
+            let controls = places.iter().filter(|node| node.starts_with("control-")).count();
+            assert_eq!((places.len(), controls), (2, count), "{places:?}");
+        }
     }
 
     // A release that never becomes ready replaces no ready pod.

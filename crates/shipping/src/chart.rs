@@ -190,7 +190,8 @@ fn network_slots(deployment: &Object, on_pod_network: &Object) -> Result<Vec<Slo
             format!("{{{{ if .Values.hostNetwork }}}}{host}{{{{ else }}}}{pod}{{{{ end }}}}");
         let port = format!(":{{{{ default {PORT} .Values.port }}}}");
         let value = value.replace(&format!(":{PORT}"), &port);
-        Ok(Slot::new(Place::Replace, pointer, &format!("{key}: {value}")))
+        // Without quotes, YAML would read `[::]` as a list.
+        Ok(Slot::new(Place::Replace, pointer, &format!("{key}: \"{value}\"")))
     };
     Ok(vec![
         text(&format!("{template}/metadata/annotations/openshift.io~1required-scc"))?,
@@ -222,7 +223,7 @@ fn deployment_slots(deployment: &Object) -> Vec<Slot> {
             "{{- with .Values.priorityClassName }}\npriorityClassName: {{ . | quote }}\n{{- end }}",
         ),
         Slot::value(Place::Add, &pod("imagePullSecrets"), ".Values.imagePullSecrets"),
-        Slot::value(Place::Add, &pod("nodeSelector"), ".Values.nodeSelector"),
+        Slot::value(Place::Replace, &pod("nodeSelector"), ".Values.nodeSelector"),
         Slot::value(Place::Replace, &pod("affinity"), ".Values.affinity"),
         Slot::value(Place::Replace, &container("resources"), ".Values.resources"),
         Slot::value(Place::Add, &container("args"), ".Values.extraArgs"),

@@ -235,9 +235,12 @@ fn progress(deployment: &Deployment, pods: &[Pod]) -> Progress {
         let why = failing.next()?.message.clone().unwrap_or_default();
         Some(Trouble::firm(format!("no pod could be created: {}", one_line(&why))))
     };
+    // A pod that ended, for example because its node evicted it, has a successor.
+    let all_ended = pods.iter().all(has_ended);
+    let mut present = pods.iter().filter(|pod| all_ended || !has_ended(pod));
     let trouble = match () {
         () if complete || !current => None,
-        () => pods.iter().find_map(trouble_of).or_else(refused),
+        () => present.find_map(trouble_of).or_else(refused),
     };
     let other_image = pods.iter().find_map(|pod| other_image(deployment, pod));
     Progress { ready, wanted, complete, old_runs: available > ready, trouble, other_image }
@@ -346,6 +349,12 @@ fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
     ready && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether its containers have ended and will not start again.
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
 }
 
 /// Whether it is on a node, and no container of it has been started.
@@ -498,6 +507,24 @@ mod tests {
         let evicted = pod(json!({"phase": "Failed", "reason": "Evicted", "message": "no disk"}));
         assert_eq!(text(&evicted), "pod vdo-x ended: Evicted: no disk");
         assert_eq!(text(&ready()), "");
+    }
+
+    #[test]
+    fn a_pod_that_ended_matters_only_if_no_other_pod_is_left() {
+        let status = json!({"replicas": 3, "updatedReplicas": 1, "availableReplicas": 2});
+        let trouble = |pods: &[Pod]| {
+            let trouble = progress(&deployment(2, status.clone()), pods).trouble;
+            trouble.map(|trouble| trouble.text).unwrap_or_default()
+        };
+        let evicted = || pod(json!({"phase": "Failed", "reason": "Evicted", "message": "no disk"}));
+        let waiting = |reason: &str| {
+            let waits = json!({"waiting": {"reason": reason, "message": "not found"}});
+            pod(container(waits, json!({})))
+        };
+        assert_eq!(trouble(&[evicted(), waiting("ContainerCreating")]), "", "its successor starts");
+        let pull = trouble(&[evicted(), waiting("ErrImagePull")]);
+        assert!(pull.contains("ErrImagePull"), "{pull}");
+        assert_eq!(trouble(&[evicted(), evicted()]), "pod vdo-x ended: Evicted: no disk");
     }
 
     #[test]

@@ -18,7 +18,8 @@ use crate::error::{Error, ImageSnafu, JsonSnafu, MissingSnafu};
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Values {
-    /// The affinity of the operator's pods. The default places them on different nodes where possible.
+    /// The affinity of the operator's pods. The default prefers control-plane nodes and places the pods on different nodes
+    /// where possible. Yours is merged with the default; to remove a part of the default, set it to `null`.
     affinity: Map<String, Value>,
     crds: Crds,
     /// Namespaces in which VDO can adopt drivers, in addition to `kube-system` and `vmware-system-csi`. The chart grants
@@ -38,7 +39,7 @@ pub(crate) struct Values {
     /// The Secrets in `vmware-system-vdo` with which the kubelet pulls the operator's image.
     image_pull_secrets: Vec<PullSecret>,
     monitoring: Monitoring,
-    /// Labels that a node must have to run the operator.
+    /// Labels that a node must have to run the operator. Yours are merged with the default.
     node_selector: BTreeMap<String, String>,
     /// More annotations of the operator's pods.
     pod_annotations: BTreeMap<String, String>,
@@ -189,7 +190,8 @@ pub(crate) fn defaults(deployment: &Object) -> Result<Value, Error> {
         image: Image::parse(image.as_str().unwrap_or_default())?,
         image_pull_secrets: Vec::new(),
         monitoring: Monitoring { alerts: false, labels: BTreeMap::new() },
-        node_selector: BTreeMap::new(),
+        node_selector: serde_json::from_value(field(&format!("{pod}/nodeSelector"))?)
+            .context(json("nodeSelector"))?,
         pod_annotations: BTreeMap::new(),
         pod_labels: BTreeMap::new(),
         port: operator::install::PORT,

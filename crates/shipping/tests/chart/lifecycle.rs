@@ -167,7 +167,7 @@ async fn switches_on_the_pod_network(helm: &Helm, page: &Commands, client: &Clie
     helm.script(&format!("{apply} -f pod-network.yaml\n{rollout}"));
     let before = deployment(client).await;
     assert_ne!(pod(&before).host_network, Some(true));
-    assert_eq!(listen(&pod(&before)), [Some("0.0.0.0:8089".to_owned())]);
+    assert_eq!(listen(&pod(&before)), [Some("[::]:8089".to_owned())]);
 
     let install = "install vdo deploy/chart --namespace vmware-system-vdo --take-ownership --wait";
     let refused = helm.run(&install.split(' ').collect::<Vec<_>>());

@@ -114,16 +114,30 @@ fn every_value_has_its_effect() {
     let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
     let pod = "/spec/template/spec";
     let container = "/spec/template/spec/containers/0";
-    let affinity = json!({"nodeAffinity": {}, "podAntiAffinity": null});
+    let zone = json!({"key": "zone", "operator": "In", "values": ["a"]});
+    let required = json!({"nodeSelectorTerms": [{"matchExpressions": [zone]}]});
+    let affinity = json!({
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required},
+        "podAntiAffinity": null,
+    });
+    let manifest = install::objects();
+    // A requirement of the user's keeps the preference for control-plane nodes.
+    let mut merged = deployment(&manifest).0.pointer(&format!("{pod}/affinity")).unwrap().clone();
+    merged["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = required;
+    merged.as_object_mut().unwrap().remove("podAntiAffinity");
     let toleration =
         json!([{"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute"}]);
     let from_secret = json!({"secretKeyRef": {"name": "s", "key": "k"}});
     let cases = [
         (json!({"replicas": 3}), "/spec/replicas".into(), json!(3)),
-        (json!({"affinity": affinity}), format!("{pod}/affinity"), json!({"nodeAffinity": {}})),
+        (json!({"affinity": affinity}), format!("{pod}/affinity"), merged),
         (json!({"tolerations": toleration}), format!("{pod}/tolerations"), toleration.clone()),
         (json!({"hostNetwork": false}), format!("{pod}/hostNetwork"), json!(false)),
-        (json!({"nodeSelector": {"a": "b"}}), format!("{pod}/nodeSelector"), json!({"a": "b"})),
+        (
+            json!({"nodeSelector": {"a": "b"}}),
+            format!("{pod}/nodeSelector"),
+            json!({"a": "b", "kubernetes.io/os": "linux"}),
+        ),
         (json!({"priorityClassName": "low"}), format!("{pod}/priorityClassName"), json!("low")),
         (
             json!({"imagePullSecrets": [{"name": "s"}]}),
@@ -182,8 +196,7 @@ fn every_value_has_its_effect() {
             ]),
         ),
     ];
-    let manifest = install::objects();
-    for (host_network, address) in [(true, "127.0.0.1:9443"), (false, "0.0.0.0:9443")] {
+    for (host_network, address) in [(true, "127.0.0.1:9443"), (false, "[::]:9443")] {
         let objects = helm.rendered(&json!({"port": 9443, "hostNetwork": host_network}), &[]);
         let variables = deployment(&objects).0.pointer(&format!("{container}/env")).unwrap();
         let listen = json!({"name": "VDO_LISTEN", "value": address});

@@ -355,7 +355,7 @@ fn olm_runs_the_operator_on_the_pod_network_in_a_restricted_namespace() {
         assert_eq!(pod["spec"][field], deployment.0["spec"]["template"]["spec"][field], "{field}");
     }
     let variables = pod["spec"]["containers"][0]["env"].as_array().unwrap();
-    let listen = json!({"name": "VDO_LISTEN", "value": "0.0.0.0:8089"});
+    let listen = json!({"name": "VDO_LISTEN", "value": "[::]:8089"});
     assert!(variables.contains(&listen), "{variables:?}");
 
     let before = documents(&workdir.path().join("deploy/olm/prerequisites.yaml"));

@@ -3,10 +3,11 @@
 mod host_network;
 mod metrics_port;
 mod pod_options;
+mod pod_security;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use catalog::manifest::Object;
+use catalog::{Image, manifest::Object};
 use clap::Args;
 use k8s_openapi::{
     api::core::v1::Namespace,
@@ -118,6 +119,7 @@ impl Deploy {
         if self.dry_run {
             return preview(&compared, screen);
         }
+        let deferred = pod_security::deferred(&mut objects, running.as_ref(), &cluster).await?;
         let step = ProgressStep::begin(screen, format!("Apply {}", count(objects.len(), "object")));
         if let Err(failure) = critical::section(self.apply(&cluster, &objects)).await {
             step.failed("");
@@ -133,6 +135,19 @@ impl Deploy {
         }
         if !self.no_wait {
             self.wait(&cluster, &objects, screen).await?;
+        }
+        match deferred {
+            Some(_) if self.no_wait => screen.note(
+                "The operator's namespace still accepts pods on the host network. When the operator runs on \
+                 the pod network,\nrun vdoctl deploy again to restrict the namespace.",
+            ),
+            Some(namespace) => {
+                critical::section(self.apply(&cluster, &[namespace])).await?;
+            }
+            None => {}
+        }
+        if let Some(note) = same_tag(&compared) {
+            screen.note(&note);
         }
         if cluster.own::<api::VDOConfig>("VDOConfigs").await?.is_empty() {
             screen.note("\nNext: vdoctl configure");
@@ -246,6 +261,27 @@ impl Deploy {
             ),
         }
     }
+}
+
+/// A note that no pod was replaced, if the image has only a tag: the registry can serve another image under it now. The
+/// tags of the published image never move.
+fn same_tag(compared: &[Comparison]) -> Option<String> {
+    let operator = compared.iter().find(|one| one.id.kind == "Deployment")?;
+    let template = "/spec/template";
+    let before = operator.before.as_ref()?.pointer(template)?;
+    if operator.after.pointer(template) != Some(before) {
+        return None;
+    }
+    let parsed = |image: &str| image.parse::<Image>().ok();
+    let image = parsed(before.pointer("/spec/containers/0/image")?.as_str()?)?;
+    if image.digest.is_some() || parsed(install::IMAGE).is_some_and(|own| own.name == image.name) {
+        return None;
+    }
+    Some(format!(
+        "No pod was replaced: the Deployment is the same. To run an image that was rebuilt under the same tag,\n\
+         name it by digest: vdoctl deploy --image {}@sha256:DIGEST",
+        image.name
+    ))
 }
 
 /// The Secret comes before the Deployment that uses it, and after its namespace.
@@ -385,4 +421,38 @@ async fn fetched(spec: &str, timeout: Duration) -> Outcome<Manifest> {
         return refuse(format!("{spec} contains no objects"), "it must be a manifest in YAML");
     }
     Ok(Manifest { objects, file: Some(file) })
+}
+
+#[cfg(test)]
+mod tests {
+    use plan::ObjectId;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_image_that_may_have_been_rebuilt_under_its_tag_is_noted() {
+        let note = |before: Option<&str>, after: &str| {
+            let deployment = |image: &str| {
+                let pod = json!({"containers": [{"name": "vdo", "image": image}]});
+                json!({
+                    "apiVersion": "apps/v1", "kind": "Deployment",
+                    "metadata": {"name": "vdo", "namespace": api::NAMESPACE},
+                    "spec": {"template": {"spec": pod}},
+                })
+            };
+            let wanted = Object(deployment(after));
+            let id = ObjectId::from_object(&wanted);
+            let before = before.map(deployment);
+            same_tag(&[Comparison { id, after: wanted.0.clone(), wanted, before }])
+        };
+        let tagged = "registry.example.com/vdo:0.7.0";
+        let pinned = format!("registry.example.com/vdo@sha256:{}", "ab".repeat(32));
+        let noted = note(Some(tagged), tagged).unwrap();
+        assert!(noted.ends_with("--image registry.example.com/vdo@sha256:DIGEST"), "{noted}");
+        assert_eq!(note(None, tagged), None, "a new operator");
+        assert_eq!(note(Some("registry.example.com/vdo:0.6.9"), tagged), None);
+        assert_eq!(note(Some(&pinned), &pinned), None);
+        assert_eq!(note(Some(install::IMAGE), install::IMAGE), None, "it never moves");
+    }
 }

@@ -46,7 +46,7 @@ async fn the_quick_start_leads_to_a_volume_on_real_nodes() {
     let [flags, pull_secrets] = additions_for_login(&page);
     let own_drivers = &format!("{own_drivers}    {pull_secrets}\n");
     requires_login(&cluster);
-    let (mut typed, mut deployed) = (0, 0);
+    let (mut typed, mut deployed, mut digest) = (0, 0, None);
     for block in &blocks {
         match (block.language.as_str(), block.file()) {
             (_, Some(name)) => {
@@ -57,11 +57,16 @@ async fn the_quick_start_leads_to_a_volume_on_real_nodes() {
                 };
                 cluster.workdir.write(name, own_names(&cluster, &file)).unwrap();
             }
-            ("sh", _) if block.is_make_targets() => pushes(&cluster, block),
+            ("sh", _) if block.is_make_targets() => digest = Some(pushes(&cluster, block)),
             ("sh", _) => {
                 let is_deployed = |line: &str| line.starts_with(DEPLOY);
                 let with_flags = |line: &str| {
-                    if is_deployed(line) { format!("{line} {flags}") } else { line.to_owned() }
+                    if !is_deployed(line) {
+                        return line.to_owned();
+                    }
+                    // The digest on the page is that of another build.
+                    let (image, _) = line.split_once('@').unwrap();
+                    format!("{image}@{} {flags}", digest.as_deref().unwrap())
                 };
                 deployed += block.text.lines().filter(|line| is_deployed(line)).count();
                 let script: Vec<String> = block.text.lines().map(with_flags).collect();
@@ -113,8 +118,8 @@ fn with_own_drivers(config: &str, own_drivers: &str) -> String {
 }
 
 /// `make build` is done already, with the profile of the tests. `make push` pushes the images of the tests, to the
-/// address of the registry on this computer.
-fn pushes(cluster: &Cluster, block: &Block) {
+/// address of the registry on this computer. Returns the digest that it prints for the operator.
+fn pushes(cluster: &Cluster, block: &Block) -> String {
     let commands: Vec<&str> = block.text.lines().collect();
     let push = format!("make push REGISTRY={REGISTRY}");
     assert_eq!(commands, ["make build", &push], "{}", block.place);
@@ -128,6 +133,10 @@ fn pushes(cluster: &Cluster, block: &Block) {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let references = printed.lines().filter_map(|line| line.split_once('@'));
+    let mut operators = references.filter(|(image, _)| image.ends_with("/vdo"));
+    operators.next().unwrap().1.to_owned()
 }
 
 async fn types(cluster: &Cluster, block: &Block, script: &str) {

@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Node, Pod, ResourceQuota},
+    core::v1::{Namespace, Node, Pod, ResourceQuota},
 };
 use kube::{
     Api, ResourceExt,
@@ -112,4 +112,46 @@ async fn a_version_that_does_not_start_is_reported_and_replaces_nothing() {
     let deployments = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     let status = deployments.get("vdo").await.unwrap().status.unwrap();
     assert_eq!((status.updated_replicas, status.replicas), (Some(2), Some(2)));
+}
+
+/// The pod security level of the operator's namespace.
+async fn level(stage: &Stage) -> String {
+    let namespaces = Api::<Namespace>::all(stage.plane.client());
+    let namespace = namespaces.get(NAMESPACE).await.unwrap();
+    namespace.labels()["pod-security.kubernetes.io/enforce"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_move_to_the_pod_network_leaves_a_version_that_kubernetes_can_replace() {
+    let stage = Stage::set().await;
+    stage.nodes.pods("vdo:no-image", Fate::ImagePullFails);
+    let deploy = async |image: &str, network: &str| {
+        let image = format!("registry.example.com/vdo:{image}");
+        let arguments = ["deploy", "--image", &image, "--host-network", network, "--timeout", "60"];
+        stage.vdoctl_alongside(&arguments).await
+    };
+    let output = deploy("works", "always").await;
+    assert_eq!(output.code, 0, "{}", output.all());
+    // The second attempt finds a Deployment on the pod network, whose earlier pods use the host network.
+    for attempt in 1..=2 {
+        let output = deploy("no-image", "never").await;
+        assert_eq!(output.code, 1, "{}", output.all());
+        assert_eq!(level(&stage).await, "privileged", "attempt {attempt}: {}", output.all());
+    }
+    let pods = Api::<Pod>::namespaced(stage.plane.client(), NAMESPACE);
+    let all = pods.list(&ListParams::default()).await.unwrap().items;
+    let on_host = |pod: &&Pod| pod.spec.as_ref().unwrap().host_network == Some(true);
+    let lost = all.iter().find(on_host).unwrap().name_any();
+    pods.delete(&lost, &DeleteParams::default()).await.unwrap();
+    eventually("the lost pod has a successor", 60, async || {
+        let all = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let is_gone = all.iter().all(|pod| pod.name_any() != lost);
+        let count = ready(&stage).await;
+        if is_gone && count == 2 { Ok(()) } else { Err(format!("{count} pods are ready")) }
+    })
+    .await;
+
+    let output = deploy("works", "never").await;
+    assert_eq!(output.code, 0, "{}", output.all());
+    assert_eq!(level(&stage).await, "restricted");
 }

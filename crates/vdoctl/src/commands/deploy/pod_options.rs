@@ -514,7 +514,7 @@ mod tests {
         operator::install::use_pod_network(&mut objects);
         options().apply(&mut objects, None).unwrap();
         let pod = deployment(&objects).spec.unwrap().template.spec.unwrap();
-        assert_eq!(variable(&pod, LISTEN).as_deref(), Some("0.0.0.0:9443"));
+        assert_eq!(variable(&pod, LISTEN).as_deref(), Some("[::]:9443"));
         // After a switch to a way that uses the host network, a declared port would be one of the node.
         assert_eq!(pod.containers[0].ports, None);
     }

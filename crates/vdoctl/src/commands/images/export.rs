@@ -47,6 +47,10 @@ pub(crate) struct Export {
     /// Copy the images from this mirror, instead of the registries in their names.
     #[arg(long, value_name = "REGISTRY")]
     from: Option<String>,
+    /// Copy the operator's image from here, such as the image that you built, instead of the published one. In the
+    /// archive it has the published name.
+    #[arg(long, value_name = "IMAGE")]
+    operator_image: Option<String>,
     #[command(flatten)]
     connection: Connection,
 }
@@ -80,18 +84,19 @@ impl Export {
     }
 
     fn more_images(&self) -> Outcome<BTreeSet<Image>> {
-        let parsed = self.image.iter().map(|name| match name.parse::<Image>() {
-            Ok(image) => Ok(image),
-            Err(error) => request(error.to_string(), ""),
-        });
-        parsed.collect()
+        self.image.iter().map(|name| parsed(name)).collect()
     }
 
     /// The name of an image, and where vdoctl finds it.
     fn placed(&self, image: &Image) -> Outcome<(Reference, Reference)> {
         let rewrite = self.from.as_deref().map(Rewrite::mirror).unwrap_or_default();
         let parse = |image: &Image| image.to_string().parse::<Reference>();
-        let pair = parse(image).and_then(|name| Ok((name, parse(&rewrite.apply(image))?)));
+        let is_operator = image.to_string() == operator::install::IMAGE;
+        let place = match &self.operator_image {
+            Some(own) if is_operator => parsed(own)?,
+            _ => rewrite.apply(image),
+        };
+        let pair = parse(image).and_then(|name| Ok((name, parse(&place)?)));
         pair.map_err(failed("reading the names of the images"))
     }
 
@@ -122,6 +127,10 @@ impl Export {
     }
 }
 
+fn parsed(name: &str) -> Outcome<Image> {
+    name.parse::<Image>().or_else(|error| request(error.to_string(), ""))
+}
+
 fn file_name(path: &Path) -> Outcome<String> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if name.is_empty() || name.len() > 90 {
@@ -131,4 +140,39 @@ fn file_name(path: &Path) -> Outcome<String> {
         );
     }
     Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        export: Export,
+    }
+
+    /// Where these arguments make vdoctl look for an image.
+    fn place(arguments: &[&str], image: &str) -> String {
+        let arguments = [&["export", "--output", "a.tar"], arguments].concat();
+        let export = Command::try_parse_from(arguments).unwrap().export;
+        let (name, place) = export.placed(&image.parse().unwrap()).unwrap();
+        assert_eq!(name.to_string(), image);
+        place.to_string()
+    }
+
+    #[test]
+    fn an_operator_image_of_the_user_travels_under_the_published_name() {
+        let published = operator::install::IMAGE;
+        let built = format!("registry.example.com/vdo/vdo@sha256:{}", "ab".repeat(32));
+        assert_eq!(place(&[], published), published);
+        assert_eq!(place(&["--operator-image", &built], published), built);
+        let driver = "registry.k8s.io/csi-vsphere/driver:v3.7.3";
+        assert_eq!(place(&["--operator-image", &built], driver), driver);
+        let mirrored = ["--operator-image", &built, "--from", "mirror.example.com"];
+        assert_eq!(place(&mirrored, published), built);
+        assert_eq!(place(&mirrored, driver), "mirror.example.com/csi-vsphere/driver:v3.7.3");
+    }
 }
