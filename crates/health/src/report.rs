@@ -67,7 +67,7 @@ pub struct ObjectPage {
 impl<'a> Report<'a> {
     pub(crate) fn new(hits: impl Iterator<Item = &'a Hit>, facts: &'a Facts) -> Self {
         let hits: Vec<&Hit> = hits.collect();
-        let causes = causes::root_causes(&hits);
+        let causes = causes::root_causes(&hits, facts.vcenters.len());
         let mut groups: HashMap<_, FindingGroup<'a>> = HashMap::new();
         for (hit, cause) in hits.into_iter().zip(causes) {
             let severity = hit.severity.unwrap_or(hit.definition.severity);

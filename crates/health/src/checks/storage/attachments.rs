@@ -71,7 +71,7 @@ fn stuck(view: &FactsView<'_>, attachment: &Attachment, sink: &mut Sink) {
         .driver("CSI")
         .at(Anchor::Volume, &attachment.volume);
     if let Some(found) = found {
-        hit = hit.vcenter(&found.vcenter.name);
+        hit = hit.vcenter(&found.vcenter.name).at(Anchor::Vm, &found.vm.path);
     }
     sink.raise(hit);
 }
