@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use api::{
     Finding, Severity,
-    finding::{Acknowledgement, NAMED_OBJECTS, Subject, codes},
+    finding::{self, Acknowledgement, NAMED_OBJECTS, Subject, codes},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -219,7 +219,7 @@ fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<Stri
         if spelled[..at].iter().any(|(_, earlier)| earlier == steps) {
             continue;
         }
-        let steps = steps.iter().map(|step| shortened(step.clone()));
+        let steps = steps.iter().map(|step| shortened_step(code, step));
         let steps: Vec<String> =
             steps.filter(|step| !(step.starts_with('#') && all.contains(step))).collect();
         let rest = spelled.len() - at - 1 + more;
@@ -239,9 +239,31 @@ fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<Stri
     all
 }
 
-fn shortened(mut text: String) -> String {
-    if text.len() > MAX_TEXT {
-        text.truncate(text.floor_char_boundary(MAX_TEXT));
+/// Limits the length of a step, but never cuts a command: a quote without its end would make the next lines part of its
+/// text.
+fn shortened_step(code: &str, step: &str) -> String {
+    match finding::command(step) {
+        None => shortened(step.to_owned()),
+        Some((command, _)) if command.len() > MAX_TEXT => format!(
+            "# The command is too long to be shown here. Its form: vdoctl explain {code}   Its objects: vdoctl doctor --only \
+             {code} --each"
+        ),
+        Some((command, words)) => {
+            let words = words.filter(|_| command.len() + 8 < MAX_TEXT);
+            let limit = MAX_TEXT - command.len().min(MAX_TEXT);
+            let comment = words.map(|words| format!("   # {}", cut(words.to_owned(), limit)));
+            format!("{command}{}", comment.unwrap_or_default())
+        }
+    }
+}
+
+fn shortened(text: String) -> String {
+    cut(text, MAX_TEXT)
+}
+
+fn cut(mut text: String, limit: usize) -> String {
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit));
         text.push_str(" ...");
     }
     text
@@ -317,5 +339,20 @@ mod tests {
         assert!(shown[10].starts_with("# Likewise for 2 more"), "{shown:#?}");
         let same = [object("a", 2), object("a", 2), object("a", 2)];
         assert_eq!(steps("VDO-1203", &same, 9), same[0].1, "one fix for all");
+    }
+
+    #[test]
+    fn a_long_command_becomes_a_comment_and_a_long_comment_is_cut() {
+        let object = |step: String| [("a".to_owned(), vec![step])];
+        let long = format!("kubectl label node a '{}'", "x=1 ".repeat(MAX_TEXT));
+        let shown = steps("VDO-1706", &object(long), 0);
+        assert!(shown[0].starts_with("# The command is too long"), "{shown:?}");
+        let command = format!("kubectl label node a {}", "x".repeat(MAX_TEXT - 22));
+        for words in [String::new(), format!("   # {}", "word ".repeat(MAX_TEXT))] {
+            let shown = steps("VDO-1706", &object(format!("{command}{words}")), 0);
+            let (whole, comment) = shown[0].split_once("   # ").unwrap_or((&shown[0], ""));
+            assert_eq!(whole, command);
+            assert!(comment.is_empty() || comment.ends_with(" ..."), "{comment}");
+        }
     }
 }

@@ -111,6 +111,21 @@ fn the_steps_for_one_object_end_before_those_for_the_next_begin() {
 }
 
 #[test]
+fn a_command_is_never_cut() {
+    let mut facts = healthy();
+    let added = (0..40)
+        .map(|n| ("kubectl-edit".to_owned(), format!("securityContext.field{n:02}OfSomebody")));
+    facts.storage_driver().workloads[0].added_fields = added.collect();
+    let findings = Examination::run(facts).report().findings();
+    let finding = findings.iter().find(|finding| finding.code == "VDO-1624").unwrap();
+    for step in finding.remedy.iter().filter(|step| !step.starts_with('#')) {
+        assert!(!step.contains(" ..."), "{step}");
+        assert_eq!(step.matches('\'').count() % 2, 0, "an open quote: {step}");
+    }
+    assert!(finding.remedy[0].starts_with("kubectl edit deployment"), "{:?}", finding.remedy);
+}
+
+#[test]
 fn an_object_with_more_steps_than_the_first_loses_none() {
     let mut facts = healthy();
     for name in ["worker-1", "worker-2"] {
