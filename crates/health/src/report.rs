@@ -205,14 +205,16 @@ fn sentences(spelled: &[(String, Vec<String>)], more: usize) -> String {
     shortened(text)
 }
 
-/// The steps for the first objects: all steps for one object before those for the next, because some power off a
-/// node. Omits whole objects and sentences that are already there. If all objects need the same steps, these appear
-/// once.
+/// The steps for the first objects, object by object. Omits whole objects and sentences that are already there. If all
+/// objects need the same steps, these appear once. Steps that take down a node appear for one object only: somebody may
+/// paste all steps at once, and a step fails without stopping the next ones.
 fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut left = more;
+    let mut one_by_one = false;
     let first = spelled.first().map(|(_, steps)| steps);
-    if spelled.iter().all(|(_, steps)| Some(steps) == first) {
+    let alike = spelled.iter().all(|(_, steps)| Some(steps) == first);
+    if alike {
         left = 0;
     }
     for (at, (_, steps)) in spelled.iter().enumerate() {
@@ -227,16 +229,32 @@ fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<Stri
             left = rest + 1;
             break;
         }
+        one_by_one = takes_down_a_node(&steps);
         all.extend(steps);
+        if one_by_one && !alike {
+            left = rest;
+            break;
+        }
     }
     // The API server rejects a status with more of them.
     all.truncate(MAX_STEPS - usize::from(left > 0));
     if left > 0 {
+        let start = if one_by_one {
+            "When this node is ready again, one at a time, likewise"
+        } else {
+            "Likewise"
+        };
         all.push(format!(
-            "# Likewise for {left} more: vdoctl doctor --only {code} --each   names them all"
+            "# {start} for {left} more: vdoctl doctor --only {code} --each   names them all"
         ));
     }
     all
+}
+
+/// Whether one of the steps, also if it is only a comment, stops the pods of a node.
+fn takes_down_a_node(steps: &[String]) -> bool {
+    let commands = ["kubectl drain ", "govc vm.power -off "];
+    steps.iter().any(|step| commands.iter().any(|command| step.contains(command)))
 }
 
 /// Limits the length of a step, but never cuts a command: a quote without its end would make the next lines part of its
