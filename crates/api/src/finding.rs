@@ -511,6 +511,11 @@ mod tests {
                     }
                 }
                 '\\' => word.get_or_insert_default().push(rest.next()?),
+                // The next command runs only if this one succeeds.
+                '&' if word.is_none() && rest.peek() == Some(&'&') => {
+                    rest.next();
+                    words.push("&&".to_owned());
+                }
                 '&' | ';' | '`' => return None,
                 '$' if rest.peek() != Some(&'(') => return None,
                 c => word.get_or_insert_default().push(c),
@@ -573,7 +578,10 @@ mod tests {
                     let elsewhere = ELSEWHERE.iter().any(|program| command.starts_with(program));
                     assert!(!elsewhere, "{code}: it is meant for another computer: {step}");
                     let words = words(step).unwrap_or_else(|| panic!("{code}: {step}"));
-                    assert!(PROGRAMS.contains(&words[0].as_str()), "{code}: {step}");
+                    for command in words.split(|word| word == "&&") {
+                        let program = command.first().map_or("", String::as_str);
+                        assert!(PROGRAMS.contains(&program), "{code}: {step}");
+                    }
                     let prose = words.iter().find(|word| PROSE.contains(&word.as_str()));
                     assert_eq!(prose, None, "{code}: a comment begins with #: {step}");
                     let comments = words.iter().filter(|word| word.starts_with('#')).count();

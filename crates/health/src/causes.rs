@@ -143,9 +143,9 @@ pub const CAUSES: &[Cause] = &[
     follows(codes::VOLUME_NOT_IN_CNS, codes::PRIVILEGE_ROOT, None),
 ];
 
-/// Returns the code of the root cause for each hit.
-pub(crate) fn root_causes(hits: &[&Hit]) -> Vec<Option<&'static str>> {
-    let present = Present::new(hits);
+/// Returns the code of the root cause for each hit. `vcenters` is how many vCenters are configured.
+pub(crate) fn root_causes(hits: &[&Hit], vcenters: usize) -> Vec<Option<&'static str>> {
+    let present = Present::new(hits, vcenters);
     let direct: Vec<Option<&'static str>> = hits.iter().map(|hit| present.cause(hit)).collect();
     let mut above: HashMap<&str, Option<&'static str>> = HashMap::new();
     for (hit, cause) in hits.iter().zip(&direct) {
@@ -167,39 +167,37 @@ fn root(code: &'static str, above: &HashMap<&str, Option<&'static str>>) -> &'st
     code
 }
 
-fn vcenters(hit: &Hit) -> impl Iterator<Item = &str> {
-    let of = hit.anchors.iter().filter(|(anchor, _)| *anchor == Anchor::Vcenter);
+/// The kinds of objects on which a cause and its consequence must agree, if both name one.
+const COMPARED: &[Anchor] = &[Anchor::Vcenter, Anchor::Node, Anchor::Vm, Anchor::Volume];
+const VCENTERS: &[Anchor] = &[Anchor::Vcenter];
+
+fn names(hit: &Hit, kind: Anchor) -> impl Iterator<Item = &str> {
+    let of = hit.anchors.iter().filter(move |(anchor, _)| *anchor == kind);
     of.map(|(_, name)| name.as_str())
 }
 
 /// The hits that can be causes. Those of severity Info cannot: they raise no alert, and their consequences would raise
 /// none either.
 struct Present<'a> {
-    /// The vCenters of the hits of each code; `None` for a hit that is about no vCenter.
-    vcenters: HashMap<&'static str, HashSet<Option<&'a str>>>,
+    codes: HashSet<&'static str>,
+    /// The objects of the hits of each possible cause, by kind; `None` for a hit that names no such object.
+    objects: HashMap<(&'static str, Anchor), HashSet<Option<&'a str>>>,
     anchored: HashSet<(&'static str, Anchor, &'a str)>,
     rules: HashMap<&'static str, Vec<&'static Cause>>,
+    /// How many vCenters are configured.
+    vcenters: usize,
 }
 
 impl<'a> Present<'a> {
-    fn new(hits: &[&'a Hit]) -> Self {
-        let mut codes: HashMap<&'static str, HashSet<Option<&'a str>>> = HashMap::new();
-        let faults = || {
-            let severity = |hit: &Hit| hit.severity.unwrap_or(hit.definition.severity);
-            hits.iter().filter(move |hit| severity(hit) > Severity::Info)
-        };
-        for hit in faults() {
-            let there = codes.entry(hit.definition.code).or_default();
-            there.extend(vcenters(hit).map(Some));
-            if vcenters(hit).next().is_none() {
-                there.insert(None);
-            }
-        }
+    fn new(hits: &[&'a Hit], vcenters: usize) -> Self {
+        let severity = |hit: &Hit| hit.severity.unwrap_or(hit.definition.severity);
+        let faults = || hits.iter().filter(move |hit| severity(hit) > Severity::Info);
+        let codes: HashSet<&'static str> = faults().map(|hit| hit.definition.code).collect();
         let mut rules: HashMap<&str, Vec<&Cause>> = HashMap::new();
         let mut causes = HashSet::new();
         let effects: HashSet<&str> = hits.iter().map(|hit| hit.definition.code).collect();
         let alive = |cause: &&Cause| {
-            effects.contains(cause.effect.code) && codes.contains_key(cause.cause.code)
+            effects.contains(cause.effect.code) && codes.contains(cause.cause.code)
         };
         for cause in CAUSES.iter().filter(alive) {
             causes.insert(cause.cause.code);
@@ -211,28 +209,70 @@ impl<'a> Present<'a> {
                 hit.anchors.iter().map(|(a, name)| (hit.definition.code, *a, name.as_str()))
             })
             .collect();
-        Self { vcenters: codes, anchored, rules }
+        causes
+            .extend(hits.iter().flat_map(|hit| &hit.because).filter(|code| codes.contains(*code)));
+        let mut objects: HashMap<_, HashSet<Option<&'a str>>> = HashMap::new();
+        for hit in faults().filter(|hit| causes.contains(hit.definition.code)) {
+            for kind in COMPARED.iter().copied() {
+                let there = objects.entry((hit.definition.code, kind)).or_default();
+                there.extend(names(hit, kind).map(Some));
+                if names(hit, kind).next().is_none() {
+                    there.insert(None);
+                }
+            }
+        }
+        Self { codes, objects, anchored, rules, vcenters }
     }
 
-    /// Whether a finding exists and is not only about other vCenters than this hit.
-    fn is_about_same_vcenter(&self, hit: &Hit, code: &'static str) -> bool {
-        let own: Vec<&str> = vcenters(hit).collect();
-        let Some(present) = self.vcenters.get(code) else { return false };
-        own.is_empty() || present.iter().any(|there| there.is_none_or(|name| own.contains(&name)))
+    /// Whether a finding exists that can be about the objects of this hit.
+    fn is_related(&self, hit: &Hit, code: &'static str) -> bool {
+        self.codes.contains(code) && self.agrees(hit, code)
+    }
+
+    /// Whether a finding can be in the vCenter of a hit that names none: all vCenters have it, or it is in none. The
+    /// cluster uses all vCenters.
+    fn can_be_in_its_vcenter(&self, hit: &Hit, code: &'static str) -> bool {
+        let is_known = names(hit, Anchor::Vcenter).next().is_some();
+        let there = self.objects.get(&(code, Anchor::Vcenter));
+        is_known
+            || hit.subject.kind == "Cluster"
+            || there.is_some_and(|there| there.contains(&None) || there.len() >= self.vcenters)
+    }
+
+    /// Whether a finding names one of the objects of this hit, for each kind that both name.
+    ///
+    /// A volume fails to attach because of its own node, or because another node has it. A driver crashes because of any
+    /// node.
+    fn agrees(&self, hit: &Hit, code: &'static str) -> bool {
+        let shares = |kind| {
+            let there = self.objects.get(&(code, kind));
+            there.is_some_and(|there| names(hit, kind).any(|name| there.contains(&Some(name))))
+        };
+        let names_none = |kind| {
+            let there = self.objects.get(&(code, kind));
+            names(hit, kind).next().is_none() || there.is_none_or(|there| there.contains(&None))
+        };
+        let is_of_volume = names(hit, Anchor::Volume).next().is_some();
+        let compared = if is_of_volume && !shares(Anchor::Volume) { COMPARED } else { VCENTERS };
+        compared.iter().all(|kind| names_none(*kind) || shares(*kind))
     }
 
     fn cause(&self, hit: &Hit) -> Option<&'static str> {
-        let named = hit.because.iter().find(|code| self.is_about_same_vcenter(hit, code)).copied();
+        let named = hit.because.iter().find(|code| self.is_related(hit, code)).copied();
         if named.is_some() {
             return named;
         }
         let rules = self.rules.get(hit.definition.code)?;
         let holds = |cause: &&&Cause| match cause.shares {
-            None => self.is_about_same_vcenter(hit, cause.cause.code),
-            Some(anchor) => hit.anchors.iter().any(|(kind, name)| {
-                *kind == anchor
-                    && self.anchored.contains(&(cause.cause.code, anchor, name.as_str()))
-            }),
+            None => {
+                let code = cause.cause.code;
+                self.is_related(hit, code) && self.can_be_in_its_vcenter(hit, code)
+            }
+            Some(anchor) => {
+                let mut own = names(hit, anchor);
+                own.any(|name| self.anchored.contains(&(cause.cause.code, anchor, name)))
+                    && self.agrees(hit, cause.cause.code)
+            }
         };
         rules.iter().find(holds).map(|cause| cause.cause.code)
     }
@@ -269,7 +309,7 @@ mod tests {
         let off = hit(codes::VM_NOT_FOUND, "a");
         let here = hit(codes::NODE_UNINITIALIZED, "a");
         let there = hit(codes::NODE_UNINITIALIZED, "b");
-        let causes = root_causes(&[&off, &here, &there]);
+        let causes = root_causes(&[&off, &here, &there], 1);
         assert_eq!(causes, [None, Some(codes::VM_NOT_FOUND.code), None]);
     }
 
@@ -283,9 +323,37 @@ mod tests {
             .vcenter("b")
             .because([codes::SERVICE_DOWN.code]);
         let unknown = Hit::new(codes::CLAIM_PENDING, subject());
-        let causes = root_causes(&[&down, &here, &there, &named, &unknown]);
+        let hits = [&down, &here, &there, &named, &unknown];
         let down = Some(codes::SERVICE_DOWN.code);
-        assert_eq!(causes, [None, down, None, None, down]);
+        assert_eq!(root_causes(&hits, 2), [None, down, None, None, None]);
+        assert_eq!(root_causes(&hits, 1)[4], down, "there is only one vCenter");
+        let both = Hit::new(codes::SERVICE_DOWN, subject()).vcenter("b");
+        assert_eq!(root_causes(&[&unknown, hits[0], &both], 2)[0], down, "all vCenters have it");
+        let pod = Hit::new(codes::POD_CRASHES, Subject::kubernetes("Pod", None, "csi"))
+            .because([codes::SERVICE_DOWN.code]);
+        assert_eq!(root_causes(&[&pod, hits[0]], 2)[0], down, "its message proposes it");
+    }
+
+    #[test]
+    fn a_fault_of_another_node_or_vm_does_not_keep_a_volume_from_its_node() {
+        let subject = || Subject::kubernetes("VolumeAttachment", None, "any");
+        let off = hit(codes::DISK_UUID_OFF, "a").vcenter("vc");
+        let on = |node: &str| {
+            let hit = Hit::new(codes::ATTACH_FAILS, subject()).node(node).vcenter("vc");
+            hit.at(Anchor::Volume, "v").because([codes::DISK_UUID_OFF.code])
+        };
+        let causes = root_causes(&[&off, &on("a"), &on("b")], 1);
+        assert_eq!(causes, [None, Some(codes::DISK_UUID_OFF.code), None]);
+        let lost = Hit::new(codes::NODE_HOLDS_VOLUMES, subject()).node("c").at(Anchor::Volume, "v");
+        let causes = root_causes(&[&lost, &on("b")], 1);
+        assert_eq!(causes, [None, Some(codes::NODE_HOLDS_VOLUMES.code)], "it has the volume");
+        let lacking = Hit::new(codes::PRIVILEGE_VM, subject()).vcenter("vc").at(Anchor::Vm, "/a");
+        let on = |vm: &str| {
+            let hit = Hit::new(codes::ATTACH_FAILS, subject()).vcenter("vc").at(Anchor::Vm, vm);
+            hit.at(Anchor::Volume, "v")
+        };
+        let causes = root_causes(&[&lacking, &on("/a"), &on("/b")], 1);
+        assert_eq!(causes, [None, Some(codes::PRIVILEGE_VM.code), None]);
     }
 
     #[test]
@@ -296,7 +364,7 @@ mod tests {
             let hit = Hit::new(codes::PRIVILEGE_DATASTORE, subject("datastore"));
             if let Some(severity) = severity { hit.severity(severity) } else { hit }
         };
-        let cause = |hit: &Hit, cause: &Hit| root_causes(&[hit, cause])[0];
+        let cause = |hit: &Hit, cause: &Hit| root_causes(&[hit, cause], 1)[0];
         assert_eq!(cause(&pending, &lacking(Some(Severity::Info))), None);
         let code = Some(codes::PRIVILEGE_DATASTORE.code);
         assert_eq!(cause(&pending, &lacking(Some(Severity::Error))), code);
@@ -317,6 +385,6 @@ mod tests {
             hit(codes::NODE_UNINITIALIZED, "a"),
         ];
         let root = Some(codes::VM_OFF.code);
-        assert_eq!(root_causes(&hits.iter().collect::<Vec<_>>()), [None, root, root]);
+        assert_eq!(root_causes(&hits.iter().collect::<Vec<_>>(), 1), [None, root, root]);
     }
 }

@@ -108,6 +108,8 @@ pub enum Anchor {
     /// By the name of its VsphereCloudConfig.
     Vcenter,
     Node,
+    /// By inventory path.
+    Vm,
     /// `CPI` or `CSI`.
     Driver,
     /// By handle.

@@ -26,6 +26,7 @@ const BACKGROUND: &[(&str, &str)] = &[
     ("VDO-1402", include_str!("background/datastore_privileges.md")),
     ("VDO-1501", include_str!("background/shared_datastores.md")),
     ("VDO-1512", include_str!("background/cluster_id.md")),
+    ("VDO-1519", include_str!("background/forgotten_volume.md")),
     ("VDO-1605", include_str!("background/start_order.md")),
     ("VDO-1702", include_str!("background/zones.md")),
     ("VDO-1909", include_str!("background/refused_object.md")),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use api::{
     Finding, Severity,
-    finding::{Acknowledgement, NAMED_OBJECTS, Subject, codes},
+    finding::{self, Acknowledgement, NAMED_OBJECTS, Subject, codes},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -67,7 +67,7 @@ pub struct ObjectPage {
 impl<'a> Report<'a> {
     pub(crate) fn new(hits: impl Iterator<Item = &'a Hit>, facts: &'a Facts) -> Self {
         let hits: Vec<&Hit> = hits.collect();
-        let causes = causes::root_causes(&hits);
+        let causes = causes::root_causes(&hits, facts.vcenters.len());
         let mut groups: HashMap<_, FindingGroup<'a>> = HashMap::new();
         for (hit, cause) in hits.into_iter().zip(causes) {
             let severity = hit.severity.unwrap_or(hit.definition.severity);
@@ -205,21 +205,23 @@ fn sentences(spelled: &[(String, Vec<String>)], more: usize) -> String {
     shortened(text)
 }
 
-/// The steps for the first objects: all steps for one object before those for the next, because some power off a
-/// node. Omits whole objects and sentences that are already there. If all objects need the same steps, these appear
-/// once.
+/// The steps for the first objects, object by object. Omits whole objects and sentences that are already there. If all
+/// objects need the same steps, these appear once. Steps that take down a node appear for one object only: somebody may
+/// paste all steps at once, and a step fails without stopping the next ones.
 fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut left = more;
+    let mut one_by_one = false;
     let first = spelled.first().map(|(_, steps)| steps);
-    if spelled.iter().all(|(_, steps)| Some(steps) == first) {
+    let alike = spelled.iter().all(|(_, steps)| Some(steps) == first);
+    if alike {
         left = 0;
     }
     for (at, (_, steps)) in spelled.iter().enumerate() {
         if spelled[..at].iter().any(|(_, earlier)| earlier == steps) {
             continue;
         }
-        let steps = steps.iter().map(|step| shortened(step.clone()));
+        let steps = steps.iter().map(|step| shortened_step(code, step));
         let steps: Vec<String> =
             steps.filter(|step| !(step.starts_with('#') && all.contains(step))).collect();
         let rest = spelled.len() - at - 1 + more;
@@ -227,21 +229,59 @@ fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<Stri
             left = rest + 1;
             break;
         }
+        one_by_one = takes_down_a_node(&steps);
         all.extend(steps);
+        if one_by_one && !alike {
+            left = rest;
+            break;
+        }
     }
     // The API server rejects a status with more of them.
     all.truncate(MAX_STEPS - usize::from(left > 0));
     if left > 0 {
+        let start = if one_by_one {
+            "When this node is ready again, one at a time, likewise"
+        } else {
+            "Likewise"
+        };
         all.push(format!(
-            "# Likewise for {left} more: vdoctl doctor --only {code} --each   names them all"
+            "# {start} for {left} more: vdoctl doctor --only {code} --each   names them all"
         ));
     }
     all
 }
 
-fn shortened(mut text: String) -> String {
-    if text.len() > MAX_TEXT {
-        text.truncate(text.floor_char_boundary(MAX_TEXT));
+/// Whether one of the steps, also if it is only a comment, stops the pods of a node.
+fn takes_down_a_node(steps: &[String]) -> bool {
+    let commands = ["kubectl drain ", "govc vm.power -off "];
+    steps.iter().any(|step| commands.iter().any(|command| step.contains(command)))
+}
+
+/// Limits the length of a step, but never cuts a command: a quote without its end would make the next lines part of its
+/// text.
+fn shortened_step(code: &str, step: &str) -> String {
+    match finding::command(step) {
+        None => shortened(step.to_owned()),
+        Some((command, _)) if command.len() > MAX_TEXT => format!(
+            "# The command is too long to be shown here. Its form: vdoctl explain {code}   Its objects: vdoctl doctor --only \
+             {code} --each"
+        ),
+        Some((command, words)) => {
+            let words = words.filter(|_| command.len() + 8 < MAX_TEXT);
+            let limit = MAX_TEXT - command.len().min(MAX_TEXT);
+            let comment = words.map(|words| format!("   # {}", cut(words.to_owned(), limit)));
+            format!("{command}{}", comment.unwrap_or_default())
+        }
+    }
+}
+
+fn shortened(text: String) -> String {
+    cut(text, MAX_TEXT)
+}
+
+fn cut(mut text: String, limit: usize) -> String {
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit));
         text.push_str(" ...");
     }
     text
@@ -317,5 +357,20 @@ mod tests {
         assert!(shown[10].starts_with("# Likewise for 2 more"), "{shown:#?}");
         let same = [object("a", 2), object("a", 2), object("a", 2)];
         assert_eq!(steps("VDO-1203", &same, 9), same[0].1, "one fix for all");
+    }
+
+    #[test]
+    fn a_long_command_becomes_a_comment_and_a_long_comment_is_cut() {
+        let object = |step: String| [("a".to_owned(), vec![step])];
+        let long = format!("kubectl label node a '{}'", "x=1 ".repeat(MAX_TEXT));
+        let shown = steps("VDO-1706", &object(long), 0);
+        assert!(shown[0].starts_with("# The command is too long"), "{shown:?}");
+        let command = format!("kubectl label node a {}", "x".repeat(MAX_TEXT - 22));
+        for words in [String::new(), format!("   # {}", "word ".repeat(MAX_TEXT))] {
+            let shown = steps("VDO-1706", &object(format!("{command}{words}")), 0);
+            let (whole, comment) = shown[0].split_once("   # ").unwrap_or((&shown[0], ""));
+            assert_eq!(whole, command);
+            assert!(comment.is_empty() || comment.ends_with(" ..."), "{comment}");
+        }
     }
 }

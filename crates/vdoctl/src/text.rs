@@ -66,7 +66,7 @@ pub(crate) fn fold(text: &str, width: usize) -> String {
 }
 
 /// Lays out a step of a fix so that it can be pasted into a shell: a command that is too long continues after a
-/// backslash, and every line of a comment begins with `#`.
+/// backslash or after `&&`, and every line of a comment begins with `#`.
 pub(crate) fn wrap_step(first: &str, step: &str, width: usize) -> String {
     let step = as_called(step);
     let blanks = " ".repeat(columns(first));
@@ -81,8 +81,11 @@ pub(crate) fn wrap_step(first: &str, step: &str, width: usize) -> String {
     let mut text = String::new();
     let mut line = first.to_owned();
     for (number, word) in shell_words(command).into_iter().enumerate() {
+        if line.ends_with(" &&") {
+            text.extend([&line, "\n"]);
+            line = format!("{blanks}  {word}");
         // Leaves room for the backslash.
-        if number > 0 && columns(&line) + columns(word) + 3 > width {
+        } else if number > 0 && columns(&line) + columns(word) + 3 > width {
             text.extend([&line, " \\\n"]);
             line = format!("{blanks}  {word}");
         } else {
@@ -230,6 +233,10 @@ mod tests {
         assert_eq!(
             wrap_step("Fix  ", step, 40),
             "Fix  kubectl patch vdoconfig vdo -p \\\n       '{\"a\": {\"b\": 1}}'\n     # VDO then tries again\n"
+        );
+        assert_eq!(
+            wrap_step("Fix  ", "kubectl drain node-1 && govc vm.power -off node-1", 40),
+            "Fix  kubectl drain node-1 &&\n       govc vm.power -off node-1\n"
         );
         assert_eq!(
             wrap_step("Fix  ", "# Restore access to the datastore", 26),

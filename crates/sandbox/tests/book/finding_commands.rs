@@ -62,7 +62,9 @@ const DRY_RUNS: [&str; 11] = [
 
 /// Values of the placeholders: in commands that contain the first text, the third replaces the second. The first match
 /// applies.
-const PLACEHOLDERS: [(&str, &str, &str); 71] = [
+const PLACEHOLDERS: [(&str, &str, &str); 72] = [
+    // The node stays ready, because the VM that is off is a spare one.
+    ("kubectl wait", "=Ready=Unknown", "=Ready"),
     ("annotate vdoconfig", "<name>", "vdo"),
     ("annotate lease", "<lease>", "vdo-leader"),
     ("vdo-followed", "<namespace>", "vmware-system-vdo"),
@@ -248,8 +250,12 @@ fn matches_entry(command: &str, named: &str) -> bool {
     command == named || named.ends_with(' ') && command.starts_with(named)
 }
 
-/// The form of a command that is run.
+/// The form of a command that is run. After `&&`, the next command runs only if the one before succeeds.
 pub(crate) fn typed(command: &str) -> String {
+    command.split(" && ").map(typed_alone).collect::<Vec<_>>().join(" && ")
+}
+
+fn typed_alone(command: &str) -> String {
     let fill = |typed: String, (holds, blank, value): &(&str, &str, &str)| {
         if command.contains(holds) { typed.replace(blank, value) } else { typed }
     };
@@ -376,5 +382,9 @@ fn commands_of_a_page_keep_their_placeholders() {
     assert_eq!(
         typed("kubectl drain <node> --ignore-daemonsets"),
         "kubectl drain worker-1 --ignore-daemonsets --dry-run=server"
+    );
+    assert_eq!(
+        typed("kubectl drain <node> && govc vm.power -off <vm>"),
+        "kubectl drain worker-1 --dry-run=server && govc vm.power -off /Frankfurt/vm/k8s/spare"
     );
 }

@@ -24,7 +24,7 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) fn run(&self, screen: &Screen) -> Outcome {
         let Some(code) = &self.code else { return screen.print(&list(screen.width)) };
-        if !is_code(code) {
+        if !is_code(code) && !is_misspelt_code(code, true) {
             return screen.print(&search(code, screen.width)?);
         }
         if self.markdown {
@@ -34,12 +34,31 @@ impl Explain {
     }
 }
 
-/// Whether the text is meant as a code, not as a message.
+/// Whether the text is the code of a finding, with or without `VDO-`, and not a message.
 fn is_code(text: &str) -> bool {
-    let digits = text.trim().to_uppercase();
-    let digits = digits.trim_start_matches("VDO").trim_start_matches('-');
-    !text.trim().contains(' ') && digits.chars().any(|c| c.is_ascii_digit())
-        || text.to_uppercase().starts_with("VDO-")
+    let digits = without_prefix(text);
+    digits.len() == CODE_DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A code without `VDO-`, or `VDO`.
+fn without_prefix(code: &str) -> String {
+    let code = code.trim().to_ascii_uppercase();
+    let digits = code.strip_prefix("VDO").map(|rest| rest.trim_start_matches(['-', ' ']));
+    digits.map_or_else(|| code.clone(), str::to_owned)
+}
+
+/// The number of digits of every code.
+const CODE_DIGITS: usize = 4;
+
+/// Whether the text can be a code with a typing error: `VDO-12O3`, or `12O3` if no prefix is required.
+fn is_misspelt_code(text: &str, prefix: bool) -> bool {
+    let text = text.trim().to_ascii_uppercase();
+    let stripped = text.strip_prefix("VDO-");
+    let digits = stripped.unwrap_or(&text);
+    (stripped.is_some() || !prefix)
+        && digits.len() <= CODE_DIGITS + 1
+        && digits.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        && digits.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 /// How many findings a search lists.
@@ -69,6 +88,9 @@ fn search(text: &str, width: usize) -> Outcome<String> {
     // A page must contain most of the words.
     ranked.retain(|((found, _), _)| *found > 0 && *found * 3 >= words.len() * 2);
     ranked.sort_by_key(|(score, definition)| (std::cmp::Reverse(*score), definition.code));
+    if ranked.is_empty() && is_misspelt_code(&text, false) {
+        return definition(&text).map(|definition| page(definition, width));
+    }
     if ranked.is_empty() {
         return request(
             "no finding matches this text",
@@ -86,13 +108,13 @@ pub(crate) fn page_of(code: &str, width: usize) -> Outcome<String> {
 
 /// Finds a definition by its code, with or without `VDO-`.
 pub(crate) fn definition(code: &str) -> Outcome<&'static Definition> {
-    let code = code.to_uppercase();
-    let code = if code.starts_with("VDO-") { code } else { format!("VDO-{code}") };
+    let digits = without_prefix(code);
+    let code = format!("VDO-{digits}");
     if let Some(definition) = Definition::find(&code) {
         return Ok(definition);
     }
-    let digits = code.trim_start_matches("VDO-");
-    let near = nearest(digits, CATALOGUE.iter().map(|known| known.code.trim_start_matches("VDO-")));
+    let near =
+        nearest(&digits, CATALOGUE.iter().map(|known| known.code.trim_start_matches("VDO-")));
     request(
         format!("there is no finding {code}"),
         match near {
@@ -211,7 +233,13 @@ mod tests {
             assert!(found(text).contains(code), "{text}: {}", found(text));
         }
         assert!(search("zzz qqq", 100).is_err());
-        assert!(is_code("1203") && is_code("vdo-1203") && is_code("VDO-9") && !is_code(line));
+        assert!(["1203", "vdo-1203", "VDO1203", "VDO-9999", " VDO-1203 "].into_iter().all(is_code));
+        let words = [line, "cns.vmware.com/v1alpha1", "503", "vdo-csi-0", "6000c29e9b1a"];
+        assert!(!words.into_iter().any(|text| is_code(text) || is_misspelt_code(text, true)));
+        assert!(is_misspelt_code("VDO-9", true) && is_misspelt_code("12O3", false));
+        assert_eq!(definition("vdo1203").unwrap().code, "VDO-1203");
+        assert!(CATALOGUE.iter().all(|definition| is_code(definition.code)));
+        assert!(found("cns.vmware.com/v1alpha1").contains("VDO-1605"));
     }
 
     #[test]

@@ -31,11 +31,10 @@ catalogue! {
         seen: "{node}: disk.EnableUUID is off on its VM {vm}",
         why: "vCenter attaches volumes, but the node cannot find the disks. Pods stay in ContainerCreating, and their events report that the disk is not attached to the node.",
         remedy: [
-            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
-            "govc vm.power -off {vm}",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data && govc vm.power -off {vm} && kubectl wait --for=condition=Ready=Unknown node/{node} --timeout=5m",
             "govc vm.change -vm {vm} -e disk.enableUUID=TRUE   needs the privilege VirtualMachine.Config.AdvancedConfig",
             "govc vm.power -on {vm}",
-            "kubectl uncordon {node}",
+            "kubectl wait --for=condition=Ready node/{node} --timeout=15m && kubectl uncordon {node}",
         ],
         fixable: true,
     }
@@ -45,11 +44,10 @@ catalogue! {
         seen: "{node}: its VM {vm} has hardware version {version}; the storage driver needs {needed}",
         why: "Attaching a volume fails with DeviceUnsupportedForVmVersion or NotSupported.",
         remedy: [
-            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
-            "govc vm.power -off {vm}",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data && govc vm.power -off {vm} && kubectl wait --for=condition=Ready=Unknown node/{node} --timeout=5m",
             "govc vm.upgrade -version={needed} -vm {vm}",
             "govc vm.power -on {vm}",
-            "kubectl uncordon {node}",
+            "kubectl wait --for=condition=Ready node/{node} --timeout=15m && kubectl uncordon {node}",
         ],
         fixable: true,
     }
@@ -146,9 +144,9 @@ catalogue! {
         why: "A provider id is immutable. The vSphere cloud provider cannot manage the node, and may delete it.",
         remedy: [
             "Disable the other cloud provider first; on k3s: --disable-cloud-controller",
-            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
-            "kubectl delete node {node}",
-            "Restart kubelet on {node} with --cloud-provider=external; it joins again without a provider id",
+            "Then move the pods away: kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
+            "If the drain succeeded: kubectl delete node {node}   and restart the kubelet on {node} with --cloud-provider=external; it joins again without a provider id",
+            "Wait for it: kubectl wait --for=condition=Ready node/{node} --timeout=15m",
         ],
     }
     PROVIDER_ID_WRONG = "VDO-1215" {
@@ -158,8 +156,9 @@ catalogue! {
         why: "The drivers use the provider id: they look for another VM, or crash on a uuid in the other byte order. Typical causes are a --provider-id argument of the kubelet, and a VM replaced under the same node name.",
         remedy: [
             "Remove --provider-id from the kubelet's arguments on {node}",
-            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
-            "kubectl delete node {node}   then restart the kubelet: the cloud provider sets the right id",
+            "Then move the pods away: kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
+            "If the drain succeeded: kubectl delete node {node}   and restart the kubelet on {node}; the cloud provider sets the right id",
+            "Wait for it: kubectl wait --for=condition=Ready node/{node} --timeout=15m",
         ],
     }
     NODE_UNINITIALIZED = "VDO-1216" {
@@ -310,10 +309,9 @@ catalogue! {
         seen: "{node}: disk.EnableUUID is set on {vm}, but the VM has not been powered off since",
         why: "The setting takes effect when the VM powers on; a restart of the guest is not enough.",
         remedy: [
-            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
-            "govc vm.power -off {vm}",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data && govc vm.power -off {vm} && kubectl wait --for=condition=Ready=Unknown node/{node} --timeout=5m",
             "govc vm.power -on {vm}",
-            "kubectl uncordon {node}",
+            "kubectl wait --for=condition=Ready node/{node} --timeout=15m && kubectl uncordon {node}",
         ],
         fixable: true,
     }

@@ -181,7 +181,7 @@ catalogue! {
         why: "The driver asks CNS about a volume that is not registered and fails every time. The replacement pod waits.",
         remedy: [
             "{proof}",
-            "kubectl patch volumeattachment {attachment} --type merge --patch {patch}   removes the attachment",
+            "{removal}",
         ],
     }
     ATTACH_FAILS = "VDO-1520" {

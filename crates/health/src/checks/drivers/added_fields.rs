@@ -43,20 +43,24 @@ fn is_stuck(workload: &Workload) -> bool {
     workload.desired == 0 || workload.pods.iter().any(|pod| !pod.ready && waits(pod))
 }
 
+/// The maximum length of a patch, in bytes. A command must fit into a step.
+const MAX_PATCH: usize = 768;
+
 /// The command that removes the fields. A JSON patch can name only fields outside of lists.
 fn step(driver: &InstalledDriver, workload: &Workload, fields: &[&str]) -> String {
     let kind = workload.kind.to_lowercase();
     let (namespace, name) = (&driver.namespace, &workload.name);
-    if fields.iter().any(|path| path.contains(['[', '/', '~'])) {
-        return format!(
-            "kubectl edit {kind} --namespace {namespace} {name}   and remove these fields"
-        );
-    }
     let remove = |path: &&str| {
         let path = path.replace('.', "/");
         format!("{{\"op\":\"remove\",\"path\":\"/spec/template/spec/{path}\"}}")
     };
     let patch = fields.iter().map(remove).collect::<Vec<_>>().join(",");
+    if fields.iter().any(|path| path.contains(['[', '/', '~'])) || patch.len() > MAX_PATCH {
+        return format!(
+            "kubectl edit {kind} --show-managed-fields --namespace {namespace} {name}   and remove the fields below spec \
+             that this manager owns according to metadata.managedFields"
+        );
+    }
     format!("kubectl patch {kind} --namespace {namespace} {name} --type json --patch '[{patch}]'")
 }
 

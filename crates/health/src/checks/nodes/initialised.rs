@@ -38,6 +38,8 @@ fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
             Hit::for_node(codes::NODE_UNINITIALIZED, node).with("joined", moment(node.created));
         let namespace = driver.map_or("kube-system", |driver| driver.namespace.as_str());
         let workload = super::cloud_workload(driver);
+        let vm = view.only_vm(node);
+        let hit = vm.iter().fold(hit, |hit, found| hit.vcenter(&found.vcenter.name));
         sink.raise(
             hit.driver("CPI")
                 .shared("state", state)

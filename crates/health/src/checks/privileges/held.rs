@@ -71,14 +71,15 @@ fn missing_hit(
     let all: BTreeSet<&str> = needed.iter().flat_map(|r| r.privileges).copied().collect();
     let all: Vec<&str> = all.into_iter().filter(|name| !name.starts_with("System.")).collect();
     let subject = Subject::vsphere(entity.kind.name(), &entity.name, &entity.path);
-    Hit::new(requirement.finding, subject)
+    let hit = Hit::new(requirement.finding, subject)
         .with("path", &entity.path)
         .shared("user", vcenter.account())
         .shared("privileges", names.join(", "))
         .shared("list", all.join(" "))
         .shared("role", requirement.role)
         .shared("address", &vcenter.address)
-        .vcenter(&vcenter.name)
+        .vcenter(&vcenter.name);
+    if entity.kind == EntityKind::Vm { hit.at(Anchor::Vm, &entity.path) } else { hit }
 }
 
 /// Sets the severity of missing privileges on datastores. Few accessible datastores are good practice; none

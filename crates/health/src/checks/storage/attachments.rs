@@ -46,34 +46,63 @@ fn stuck(view: &FactsView<'_>, attachment: &Attachment, sink: &mut Sink) {
         codes::ATTACH_FAILS
     };
     let found = view.node(&attachment.node).and_then(|node| view.only_vm(node));
-    let (node, handle) = (&attachment.node, &attachment.volume);
-    let proof = match found {
-        Some(found) => format!(
-            "govc device.info -json -vm {} | grep -c {}   must answer 0 without an error: the VM does not have the disk",
-            quoted(&found.vm.path),
-            quoted(handle)
-        ),
-        None => format!(
-            "VDO does not know the VM of {node}: make sure in the vSphere Client that no VM has the disk {handle}"
-        ),
-    };
+    let [proof, removal] = steps(attachment, found.as_ref());
     let meaning = messages::explain(&attachment.message);
     let subject = Subject::kubernetes("VolumeAttachment", None, &attachment.name);
     let mut hit = Hit::new(definition, subject)
         .with("attachment", &attachment.name)
         .with("node", &attachment.node)
         .with("proof", proof)
+        .with("removal", removal)
         .with("since", moment(attachment.since))
         .with("message", &attachment.message)
         .with("meaning", meaning.map_or(String::new(), |m| format!("; {}", m.meaning)))
-        .shared("patch", r#"{"metadata":{"finalizers":null}}"#)
         .node(&attachment.node)
         .driver("CSI")
         .at(Anchor::Volume, &attachment.volume);
     if let Some(found) = found {
-        hit = hit.vcenter(&found.vcenter.name);
+        hit = hit.vcenter(&found.vcenter.name).at(Anchor::Vm, &found.vm.path);
     }
     sink.raise(hit);
+}
+
+/// A program for awk that succeeds if the devices of a VM do not contain the id of a disk.
+const ABSENT: &str =
+    r#"/"[Dd]evices"/ {seen = 1} index($0, id) {held = 1} END {exit !seen || held}"#;
+
+/// The proof that the VM of the node does not have the disk, and the removal of the attachment, which must not happen
+/// without it. An empty output of govc proves nothing.
+fn steps(attachment: &Attachment, found: Option<&FoundVm<'_>>) -> [String; 2] {
+    let (node, handle) = (&attachment.node, &attachment.volume);
+    let removal = format!(
+        "kubectl patch volumeattachment {} --type merge --patch {}",
+        quoted(&attachment.name),
+        quoted(r#"{"metadata":{"finalizers":null}}"#)
+    );
+    // awk would change a backslash in the argument.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
+    match found {
+        Some(found) if handle.chars().all(plain) => [
+            format!(
+                "govc device.info -json -vm {} | awk -v {} {} && {removal}   removes the attachment, but only if the VM \
+                 does not have the disk",
+                quoted(&found.vm.path),
+                quoted(&format!("id={handle}")),
+                quoted(ABSENT)
+            ),
+            String::new(),
+        ],
+        Some(_) => [
+            format!("Make sure in the vSphere Client that no VM has the disk {handle}"),
+            format!("Then: {removal}   removes the attachment"),
+        ],
+        None => [
+            format!(
+                "VDO does not know the VM of {node}: make sure in the vSphere Client that no VM has the disk {handle}"
+            ),
+            format!("Then: {removal}   removes the attachment"),
+        ],
+    }
 }
 
 /// Whether vCenter does not know the volume and no VM has its disk. Only then is it safe to remove the
@@ -158,24 +187,60 @@ mod tests {
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"], "nobody knows whether one has it");
     }
 
-    #[test]
-    fn the_disks_of_the_vm_are_compared_with_the_volume_before_the_attachment_is_removed() {
+    fn removal(facts: &Facts) -> Vec<String> {
+        let all = crate::Examination::run(facts.clone()).report().all();
+        all.into_iter().find(|finding| finding.code == "VDO-1519").unwrap().remedy
+    }
+
+    fn forgotten() -> Facts {
         let mut facts = healthy();
         let message = "failed to detach: volumeID \"volume-1\" not found in QueryVolume";
         facts.storage.attachments = vec![attachment(true, message)].into();
         facts.storage.cns.get_mut().unwrap().remove(&handle(1));
         let_go(&mut facts);
-        let first_step = |facts: &Facts| {
-            let all = crate::Examination::run(facts.clone()).report().all();
-            let finding = all.into_iter().find(|finding| finding.code == "VDO-1519").unwrap();
-            finding.remedy[0].clone()
-        };
-        let step = first_step(&facts);
-        let command = "govc device.info -json -vm /DC0/vm/k8s/worker-1 | grep -c volume-";
-        assert!(step.starts_with(command), "{step}");
-        facts.inventory().vms.retain(|_, vm| vm.name != "worker-1");
-        let step = first_step(&facts);
-        assert!(step.starts_with("# VDO does not know the VM of worker-1"), "{step}");
+        facts
+    }
+
+    #[test]
+    fn the_attachment_is_removed_only_if_the_vm_does_not_have_the_disk() {
+        let steps = removal(&forgotten());
+        let [step] = &steps[..] else { panic!("one command, which stops if it fails: {steps:?}") };
+        let start = "govc device.info -json -vm /DC0/vm/k8s/worker-1 | ";
+        assert!(step.starts_with(start), "{step}");
+        assert!(step.contains(" && kubectl patch volumeattachment csi-1 "), "{step}");
+        let held = format!(r#"{{"devices": [{{"vDiskId": {{"id": "{}"}}}}]}}"#, handle(1));
+        let other = held.replace(&handle(1), &handle(2));
+        for (govc, removed) in [
+            (format!("echo '{other}'"), true),
+            (format!("echo '{held}'"), false),
+            ("echo 'connection refused' >&2; return 1".into(), false),
+            ("echo '{\"fault\": {}}'; return 1".into(), false),
+        ] {
+            let script = format!("govc() {{ {govc}; }}; kubectl() {{ echo removed; }}; {step}");
+            let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+            assert_eq!(output.stdout == b"removed\n", removed, "{govc}: {output:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_proof_no_command_removes_the_attachment() {
+        let mut unknown_vm = forgotten();
+        unknown_vm.inventory().vms.retain(|_, vm| vm.name != "worker-1");
+        let mut strange = forgotten();
+        let attachments = strange.storage.attachments.get_mut().unwrap();
+        attachments[0].volume = r"C:\disk".into();
+        for (facts, reason) in [
+            (unknown_vm, "# VDO does not know the VM of worker-1"),
+            (strange, "# Make sure in the vSphere Client that no VM has the disk"),
+        ] {
+            let steps = removal(&facts);
+            assert!(steps[0].starts_with(reason), "{steps:?}");
+            assert!(
+                steps[1].starts_with("# Then: kubectl patch volumeattachment csi-1"),
+                "{steps:?}"
+            );
+            assert_eq!(steps.len(), 2, "{steps:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,14 @@ fn check(view: &FactsView<'_>, volume: &Volume, sink: &mut Sink) {
     let Some(cns) = view.facts.storage.cns.get() else { return };
     match cns.get(&volume.handle) {
         None if !view.facts.storage.was_asked_for(volume) => {}
-        None => sink.raise(super::hit(codes::VOLUME_NOT_IN_CNS, volume)),
+        None => {
+            let hit = super::hit(codes::VOLUME_NOT_IN_CNS, volume);
+            let vms = view.index.vms_with_volume(&volume.handle).iter();
+            let node = volume.node.as_deref().and_then(|node| view.node(node));
+            let vcenter = vms.map(|at| at.vcenter.as_str()).next();
+            let vcenter = vcenter.or_else(|| Some(view.only_vm(node?)?.vcenter.name.as_str()));
+            sink.raise(vcenter.into_iter().fold(hit, Hit::vcenter));
+        }
         Some(known) if known.unreachable => {
             let name = view.datastores().find(|(_, _, d)| d.url == known.datastore);
             let name = name.map_or(known.datastore.as_str(), |(_, _, d)| d.path.as_str());

@@ -39,8 +39,8 @@ fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink
     }
 }
 
-/// Another tag of the category than the nearest one, and its object: the path of a host, otherwise the
-/// managed object id.
+/// Another tag of the category than the nearest one, and its object as govc accepts it: the path of a host, otherwise
+/// type and managed object id.
 fn further(
     tags: &Tags,
     found: &FoundVm<'_>,
@@ -54,11 +54,25 @@ fn further(
         let mut other = attached.filter(|tag| tag.category == category && tag.name != nearest);
         if let Some(tag) = other.next() {
             let own = *object == found.vm.host;
-            let on = if own { host.path.clone() } else { object.clone() };
+            let on = if own { host.path.clone() } else { reference(object) };
             return (on, tag.name.clone());
         }
     }
     (host.path.clone(), nearest.to_owned())
+}
+
+/// The types of the ancestors of a host, by the start of their managed object ids.
+const TYPES: [(&str, &str); 4] = [
+    ("domain-c", "ClusterComputeResource"),
+    ("domain-s", "ComputeResource"),
+    ("group-", "Folder"),
+    ("datacenter-", "Datacenter"),
+];
+
+/// An ancestor of a host as govc accepts it. A managed object id alone counts as an inventory path.
+fn reference(id: &str) -> String {
+    let known = TYPES.iter().find(|(start, _)| id.starts_with(start));
+    known.map_or_else(|| id.to_owned(), |(_, kind)| format!("{kind}:{id}"))
 }
 
 #[cfg(test)]
@@ -83,6 +97,29 @@ mod tests {
             let tags = facts.inventory().tags.get_mut().unwrap();
             tags.attached.insert("host-1".into(), vec![tag("k8s-zone", "zone-b")]);
         });
+    }
+
+    /// `govc tags.detach` accepts an inventory path, or `Type:id`.
+    #[test]
+    fn the_command_names_the_tagged_object_as_govc_accepts_it() {
+        for (object, expected) in [
+            ("domain-c1", "ClusterComputeResource:domain-c1"),
+            ("group-h1", "Folder:group-h1"),
+            ("datacenter-1", "Datacenter:datacenter-1"),
+            ("group-d1", "Folder:group-d1"),
+        ] {
+            let mut facts = healthy();
+            let attached = &mut facts.inventory().tags.get_mut().unwrap().attached;
+            for tags in attached.values_mut() {
+                tags.retain(|tag| tag.category != "k8s-zone");
+            }
+            attached.entry(object.into()).or_default().push(tag("k8s-zone", "zone-a"));
+            attached.entry("host-1".into()).or_default().push(tag("k8s-zone", "zone-b"));
+            let all = crate::Examination::run(facts).report().all();
+            let finding = all.iter().find(|finding| finding.code == "VDO-1703").unwrap();
+            let command = format!("govc tags.detach -c k8s-zone zone-a {expected}");
+            assert!(finding.remedy[0].ends_with(&command), "{:?}", finding.remedy);
+        }
     }
 
     #[test]
