@@ -44,12 +44,11 @@ impl SnapshotNames {
         let changes = driver.records.foreign_changes();
         let mut known = self.known.lock().await;
         let is_current = |known: &&Known| known.covers >= changes && known.vcenters == vcenters;
-        let current = match known.as_ref().filter(is_current) {
-            Some(current) => current,
-            None => {
-                let volumes = list(driver, &connections, name).await?;
-                known.insert(Known { covers: changes, vcenters, volumes })
-            }
+        let current = if let Some(current) = known.as_ref().filter(is_current) {
+            current
+        } else {
+            let volumes = list(driver, &connections, name).await?;
+            known.insert(Known { covers: changes, vcenters, volumes })
         };
         let other = current.volumes.get(name).filter(|other| ***other != *volume);
         let other = other.map(ToString::to_string);

@@ -27,8 +27,8 @@ impl Default for Intervals {
             tag_names: Duration::from_hours(1),
             placement: Duration::from_mins(5),
             estimate: Duration::from_mins(30),
-            // A proxy in vCenter ends requests that are silent for five minutes.
-            limits: Limits { wait: Duration::from_mins(4), ..Limits::default() },
+            // Proxies end requests that are silent for too long: that of vCenter after five minutes, others after three.
+            limits: Limits { wait: Duration::from_secs(170), ..Limits::default() },
         }
     }
 }
@@ -46,7 +46,8 @@ impl Intervals {
             limits: Limits {
                 wait: limits.wait / factor,
                 keep_alive: limits.keep_alive / factor,
-                rest_keep_alive: limits.rest_keep_alive / factor,
+                // A busy computer delays a reading of the tags by more than the divided difference between the two.
+                rest_keep_alive: limits.rest_keep_alive / factor + Duration::from_secs(1),
                 ..limits.clone()
             },
         }
