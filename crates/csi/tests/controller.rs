@@ -11,7 +11,7 @@ mod detach;
 #[path = "controller/recovery.rs"]
 mod recovery;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use common::{GIB, Stage, create_request, node};
 use csi::proto::csi::{
@@ -21,9 +21,10 @@ use csi::proto::csi::{
     controller_server::Controller as _,
     volume_content_source::{SnapshotSource, Type, VolumeSource},
 };
+use csi::{records::MemoryRecords, vcenters::Intervals};
 use futures::future::join_all;
 use serde_json::json;
-use testkit::{Fault, Inventory, Role, VcenterUser, eventually};
+use testkit::{Fault, Inventory, Permission, Role, VcenterUser, eventually};
 use tokio::time::Instant;
 use tonic::{Code, Request};
 
@@ -114,6 +115,31 @@ async fn a_user_without_the_privilege_on_datastores_learns_which_one() {
     assert_eq!(refused.code(), Code::PermissionDenied);
     let message = refused.message();
     assert!(message.contains("Datastore.FileManagement on shared"), "{message}");
+}
+
+/// Where no capacity is published, the scheduler places no pod, so no new volume reads the privileges again.
+#[tokio::test]
+async fn a_privilege_that_is_granted_later_shows_in_the_capacity() {
+    let user = VcenterUser::new("csi@vsphere.local", "csi-Dr1ver!");
+    let role =
+        Role::new("CNS", &["Cns.Searchable", "System.Read", "System.View", "StorageProfile.View"]);
+    let mut inventory = Inventory::with_vms(1).user(user.clone(), &role, &["/"]);
+    inventory.users.rotate_right(1);
+    let usual = Intervals::default();
+    assert!(usual.placement <= Duration::from_mins(5), "docs/howto/privileges.md");
+    let intervals = Intervals { placement: Duration::from_millis(100), ..usual };
+    let records = Arc::new(MemoryRecords::default());
+    let stage = Stage::with_intervals(inventory, &[], records, intervals).await;
+    let capacity = async || {
+        let request = Request::new(GetCapacityRequest::default());
+        stage.service.get_capacity(request).await.unwrap().into_inner().available_capacity
+    };
+    assert_eq!(capacity().await, 0);
+    stage.vcenter.permit(&Permission::new(&user.name, "Admin", "/")).await;
+    eventually("the capacity shows the datastore", 30, async || {
+        if capacity().await > 0 { Ok(()) } else { Err("no capacity") }
+    })
+    .await;
 }
 
 #[tokio::test]

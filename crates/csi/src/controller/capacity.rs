@@ -14,7 +14,7 @@ use super::{
 use crate::{
     proto::csi::{GetCapacityRequest, GetCapacityResponse},
     site::{Segments, Site},
-    vcenters::{PolicyError, Purpose, Unavailable, compatible_with},
+    vcenters::{Connection, PolicyError, Purpose, Unavailable, compatible_with},
 };
 
 #[derive(Debug, Snafu)]
@@ -55,7 +55,6 @@ pub(super) async fn capacity(
     }
     let parameters = VolumeParameters::read(&request.parameters)?;
     let connections = driver.vcenters.all_live().context(VcenterSnafu)?;
-    let (settings, nodes) = (driver.settings(), driver.nodes.get());
     let term: Segments =
         request.accessible_topology.iter().flat_map(|topology| topology.segments.clone()).collect();
     let need = Need {
@@ -63,31 +62,50 @@ pub(super) async fn capacity(
         datastore_url: parameters.datastore_url.as_deref(),
         policy: parameters.policy.as_deref(),
     };
-    let (mut total, mut largest) = (0_i64, 0_i64);
-    let compatible =
-        compatible_with(&connections, need.policy, Purpose::Estimate).await.context(PolicySnafu)?;
-    for (connection, compatible) in connections.iter().zip(compatible) {
-        let tags = connection.require_tags().context(VcenterSnafu)?;
-        let site = Site::with_privileges(
-            connection,
-            &tags,
-            &settings.categories,
-            &nodes,
-            Purpose::Estimate,
-        )
-        .await;
-        let site = site.context(PrivilegesSnafu)?;
-        // No suitable datastore means no capacity, which is an answer.
-        let placed = placement::place(std::slice::from_ref(&site), &need, &[compatible]);
-        let chosen = placed.map(|placed| placed.datastores).unwrap_or_default();
-        for datastore in site.datastores.iter().filter(|d| chosen.contains(&d.reference)) {
-            total = total.saturating_add(datastore.free.max(0));
-            largest = largest.max(datastore.free);
+    // No volume is requested where there is no capacity, so only a newer reading notices a fix by an admin.
+    let space = match free_space(driver, &connections, &need, Purpose::Estimate).await {
+        Ok(FreeSpace { total: 0, .. }) | Err(CapacityError::Policy { .. }) => {
+            free_space(driver, &connections, &need, Purpose::Placement).await?
         }
-    }
+        estimate => estimate?,
+    };
     Ok(GetCapacityResponse {
-        available_capacity: total,
-        maximum_volume_size: Some(largest),
+        available_capacity: space.total,
+        maximum_volume_size: Some(space.largest),
         minimum_volume_size: Some(super::size::MIB),
     })
+}
+
+/// The free space of the suitable datastores, in bytes.
+#[derive(Debug, Default)]
+struct FreeSpace {
+    total: i64,
+    /// That of the datastore with the most.
+    largest: i64,
+}
+
+async fn free_space(
+    driver: &Driver,
+    connections: &[Connection],
+    need: &Need<'_>,
+    purpose: Purpose,
+) -> Result<FreeSpace, CapacityError> {
+    let (settings, nodes) = (driver.settings(), driver.nodes.get());
+    let mut space = FreeSpace::default();
+    let compatible =
+        compatible_with(connections, need.policy, purpose).await.context(PolicySnafu)?;
+    for (connection, compatible) in connections.iter().zip(compatible) {
+        let tags = connection.require_tags().context(VcenterSnafu)?;
+        let site =
+            Site::with_privileges(connection, &tags, &settings.categories, &nodes, purpose).await;
+        let site = site.context(PrivilegesSnafu)?;
+        // No suitable datastore means no capacity, which is an answer.
+        let placed = placement::place(std::slice::from_ref(&site), need, &[compatible]);
+        let chosen = placed.map(|placed| placed.datastores).unwrap_or_default();
+        for datastore in site.datastores.iter().filter(|d| chosen.contains(&d.reference)) {
+            space.total = space.total.saturating_add(datastore.free.max(0));
+            space.largest = space.largest.max(datastore.free);
+        }
+    }
+    Ok(space)
 }
