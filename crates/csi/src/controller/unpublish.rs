@@ -122,16 +122,16 @@ async fn candidates(
     let connections = driver.vcenters.all().context(VcenterSnafu { volume })?;
     let (mut found, mut is_gone) = (Candidates::default(), false);
     for connection in &connections {
+        // Next to a copy in the inventory, the VM of the node can be one that the inventory lost.
+        for absence in connection.absences(uuid) {
+            let why = why_hidden(&absence);
+            is_gone |= why.is_none();
+            found.hidden = found.hidden.or(why);
+        }
         let vms = match connection.find_vm(uuid) {
             Lookup::Found(vm) => vec![vm],
             Lookup::Several(vms) => vms,
-            Lookup::Departed(departure) => {
-                let why = why_hidden(&departure.absence);
-                is_gone |= why.is_none();
-                found.hidden = found.hidden.or(why);
-                Vec::new()
-            }
-            Lookup::Unseen => Vec::new(),
+            Lookup::Departed(_) | Lookup::Unseen => Vec::new(),
         };
         found.vms.extend(vms.into_iter().map(|vm| (connection.clone(), vm)));
     }

@@ -15,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 use vsphere::{
     BiosUuid, Client, Credentials,
     cns::ContainerCluster,
-    inventory::{Cluster, Datastore, Event, Host, Inventory, Lookup, Selection, Status, Vm, Watch},
+    inventory::{
+        Absence, Cluster, Datastore, Event, Host, Inventory, Lookup, Selection, Status, Vm, Watch,
+    },
 };
 
 use super::{
@@ -103,6 +105,12 @@ impl Connection {
 
     pub fn find_vm(&self, uuid: BiosUuid) -> Lookup {
         self.inventory.view().vm_by_bios_uuid(uuid)
+    }
+
+    /// The absences of all VMs with this uuid that are no longer in the inventory.
+    pub fn absences(&self, uuid: BiosUuid) -> Vec<Absence> {
+        let view = self.inventory.view();
+        view.departures_by_bios_uuid(uuid).map(|departure| departure.absence.clone()).collect()
     }
 
     /// Fails if the inventory is outdated.

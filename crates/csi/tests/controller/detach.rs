@@ -1,7 +1,10 @@
 //! Detaches from VMs that a new controller has never seen.
 
-use testkit::Permission;
-use vsphere::cns::{AttachSpec, VolumeId};
+use testkit::{Permission, Vm};
+use vsphere::{
+    cns::{AttachSpec, VolumeId},
+    inventory::Lookup,
+};
 
 use super::{bad_days::holders, *};
 
@@ -29,6 +32,38 @@ async fn a_hidden_vm_keeps_its_disk_and_a_destroyed_one_does_not() {
     stage.restart().await;
     stage.unpublish(&id, &node(1)).await.unwrap();
     stage.publish(&id, &node(2)).await.unwrap();
+}
+
+/// The copy that the driver sees answers that it does not have the disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_in_view_does_not_replace_the_vm_that_the_driver_lost() {
+    let mut inventory = Inventory::with_vms(1);
+    inventory.users.insert(0, VcenterUser::new(USER, "csi-Dr1ver!"));
+    inventory.permissions.push(Permission::new(USER, "Admin", "/"));
+    let stage = Stage::with(inventory).await;
+    let id = stage.create("pvc-1").await.unwrap().volume_id;
+    stage.publish(&id, &node(1)).await.unwrap();
+    let seen = async |count: usize| {
+        eventually("the driver sees the VMs", 30, async || {
+            let view = stage.vcenters.all_live().unwrap().remove(0);
+            let vms = match view.find_vm(node(1).parse().unwrap()) {
+                Lookup::Found(_) => 1,
+                Lookup::Several(vms) => vms.len(),
+                Lookup::Departed(_) | Lookup::Unseen => 0,
+            };
+            if vms == count { Ok(()) } else { Err(vms) }
+        })
+        .await;
+    };
+    // vCenter gives each VM its own instance uuid.
+    let instance_uuid = Vm::numbered("node", 2).instance_uuid;
+    let copy = Vm { name: "copy".into(), instance_uuid, ..Vm::numbered("node", 1) };
+    stage.vcenter.add_vms("DC0", [copy]).await;
+    seen(2).await;
+    stage.vcenter.permit(&Permission::new(USER, "NoAccess", VM)).await;
+    seen(1).await;
+    let hidden = stage.unpublish(&id, &node(1)).await.unwrap_err();
+    assert_eq!(hidden.code(), Code::Unavailable, "{hidden}");
 }
 
 /// CNS says that the volume is not attached, and no VM shows the disk. A moment later the VM has it.

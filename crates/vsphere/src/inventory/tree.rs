@@ -123,6 +123,15 @@ impl Tree {
         })
     }
 
+    /// VMs with this BIOS uuid in either byte order that are no longer in the view. A copy in the view does not hide them.
+    pub fn departures_by_bios_uuid(&self, uuid: BiosUuid) -> impl Iterator<Item = &Departure> {
+        let has_uuid = move |departure: &&Departure| {
+            let known = departure.object.as_vm().and_then(|vm| vm.bios_uuid);
+            known.is_some_and(|known| known == uuid || known == uuid.swapped())
+        };
+        self.departed.iter().filter(has_uuid)
+    }
+
     pub fn vm_by_instance_uuid(&self, uuid: InstanceUuid) -> Lookup {
         self.lookup(self.vms_in(&self.instance_uuids, &uuid), |vm| vm.instance_uuid == Some(uuid))
     }
