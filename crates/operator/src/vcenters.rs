@@ -453,8 +453,11 @@ async fn stay_connected(
             has_turn = false;
             continue;
         }
-        if is_final(&failed) {
-            return std::future::pending().await;
+        if is_permanent(&failed) {
+            // The login may have been one. An admin can fix its cause, for example grant a role to the account.
+            logins.attempts.note(inputs, Timestamp::now());
+            logins.turn(inputs).await;
+            continue;
         }
         tokio::time::sleep(backoff.failed(())).await;
     }
@@ -470,9 +473,9 @@ impl LoginPace {
     }
 }
 
-/// Whether VDO does not connect again before an input changes. VDO can retry any failure before the login (no
+/// Whether VDO connects again only at the pace of repeated logins. VDO can retry any failure before the login (no
 /// answer, a certificate, a server that is not a vCenter) without limit, and so notices a fix by itself.
-fn is_final(failed: &vsphere::Error) -> bool {
+fn is_permanent(failed: &vsphere::Error) -> bool {
     use vsphere::Error;
     let before = matches!(
         failed,
@@ -898,6 +901,21 @@ mod tests {
         accepts(&vcenters, 60).await;
     }
 
+    /// The account gets its role after the Secret, or vCenter answers the repeated login with a fault of its own.
+    #[tokio::test]
+    async fn a_login_that_fails_for_another_reason_is_tried_again_too() {
+        for fault in ["NoPermission", "SystemError"] {
+            let (vcenter, user) = locking().await;
+            let mut vcenters = pool(Some(SOON));
+            follow_one(&mut vcenters, inputs_for(&vcenter, &user.name, "second"));
+            refuses(&vcenters).await;
+            vcenter.fault(testkit::Fault::on("Login").fails(fault).times(1)).await;
+            let changed = testkit::VcenterUser { password: "second".into(), ..user };
+            vcenter.set_user(&changed).await;
+            accepts(&vcenters, 60).await;
+        }
+    }
+
     /// A restarted operator and `vdoctl` find the attempt in the status.
     #[tokio::test]
     async fn a_refused_login_on_record_is_not_repeated_before_its_time() {
@@ -931,16 +949,17 @@ mod tests {
         // An operator does, and announces that before it does.
         let mut restarted = pool(Some(refusal::REPEAT_AFTER));
         follow_one(&mut restarted, ConnectionInputs { refused, ..on_record("uid/1") });
-        testkit::eventually("the attempt is announced", 10, async || {
+        let announced = testkit::eventually("the attempt is announced", 10, async || {
             let announced = restarted.refused(NAME).unwrap().attempted_at.unwrap().0;
-            if announced > at { Ok(()) } else { Err(announced) }
+            if announced > at { Ok(announced) } else { Err(announced) }
         })
         .await;
-        assert_eq!(vcenter.calls().await.count("Login"), 0);
         testkit::eventually("vCenter gets the attempt", 60, async || {
             if vcenter.calls().await.count("Login") > 0 { Ok(()) } else { Err("none") }
         })
         .await;
+        let passed = Timestamp::now().duration_since(announced);
+        assert!(passed.unsigned_abs() >= refusal::ANNOUNCED, "{passed:?}");
         assert_eq!(vcenter.calls().await.count("Login"), 1);
     }
 

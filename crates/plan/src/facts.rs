@@ -336,7 +336,7 @@ pub struct VcenterConnection {
     pub since: Timestamp,
     /// The privileges that the account lacks, as vCenter last reported them.
     pub privileges: Option<api::vsphere_cloud_config::Privileges>,
-    /// The login that vCenter refused. VDO does not retry it meanwhile.
+    /// The last login, if vCenter refused it. VDO repeats it rarely.
     pub refused: Option<api::vsphere_cloud_config::RefusedLogin>,
     /// The generation of the VsphereCloudConfig that belongs to [`VcenterConnection::status`].
     pub generation: Option<i64>,

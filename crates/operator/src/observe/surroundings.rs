@@ -89,7 +89,7 @@ impl Surroundings {
         self
     }
 
-    /// The platform: from the API server, otherwise from any of the nodes.
+    /// The platform: from the API server, otherwise from most of the nodes.
     pub(crate) fn platform(&self, stores: &Stores) -> Platform {
         stores.platform(self.platform)
     }

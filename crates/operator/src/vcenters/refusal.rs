@@ -15,15 +15,15 @@ use vsphere::{Error, LoginRefusal};
 use super::ConnectionInputs;
 
 /// The longest pause before VDO repeats a refused login; the shortest is 25 minutes. Hardened vCenters count the failures
-/// within 15 minutes, so the attempts of VDO alone lock no account.
+/// within 15 minutes, so the attempts of VDO at one vCenter alone lock no account.
 pub const REPEAT_AFTER: Duration = Duration::from_mins(30);
 
 /// How long VDO waits between the announcement of an attempt and the attempt. The status records it meanwhile, so that a
 /// crash leads to no additional attempt.
 pub(super) const ANNOUNCED: Duration = Duration::from_secs(2);
 
-/// The refusals that VDO remembers. Of the others, an admin can grant the missing privilege later, or the
-/// credential was never sent.
+/// The refusals that VDO remembers across restarts. Of the others, vCenter knew the password, or the credential was never
+/// sent.
 const REMEMBERED: [LoginRefusal; 3] =
     [LoginRefusal::Credentials, LoginRefusal::Locked, LoginRefusal::PasswordExpired];
 
