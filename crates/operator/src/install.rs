@@ -248,13 +248,11 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
     let labels = json!({"app.kubernetes.io/name": NAME});
     let version = env!("CARGO_PKG_VERSION");
     let labels_of_pods = json!({"app.kubernetes.io/name": NAME, VERSION: version});
-    // Preferences, not requirements: one node must be enough. Pods of the same release spread first.
-    // Otherwise an upgrade could end with both pods on the node that the surge pod chose.
-    let apart = |weight: u8, labels: &Value| {
-        json!({"weight": weight, "podAffinityTerm": {
-            "labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname",
-        }})
-    };
+    // Preferences, not requirements: one node must be enough. Only pods of the same release spread: otherwise an
+    // upgrade could end with both pods on the node that the surge pod chose, or on workers.
+    let apart = json!({"weight": 100, "podAffinityTerm": {
+        "labelSelector": {"matchLabels": labels_of_pods}, "topologyKey": "kubernetes.io/hostname",
+    }});
     // The pods hold vCenter credentials, and a worker also runs the pods of tenants. Each label is a term of its own: a
     // node has one of them.
     let prefer = |label: &str| {
@@ -320,9 +318,7 @@ fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
                         "nodeAffinity": {
                             "preferredDuringSchedulingIgnoredDuringExecution": CONTROL_PLANE.map(prefer),
                         },
-                        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-                            apart(100, &labels_of_pods), apart(50, &labels),
-                        ]},
+                        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]},
                     },
                     "securityContext": {
                         // No user id: the image has one, and OpenShift assigns its own.
