@@ -21,8 +21,8 @@ use crate::{
 };
 
 const KEY: &str = "topology.csi.vmware.com/k8s-zone";
-/// An hour takes half a minute.
-const SCALE: u32 = 120;
+/// An hour takes 42 seconds. vCenter waits for whole seconds: the longest wait, divided by this, is two of them.
+const SCALE: u32 = 85;
 const HOUR: Duration = Duration::from_secs(3600 / SCALE as u64);
 /// More than the driver compares with CNS in one round, so that each round has its full size.
 const VOLUMES: usize = 1_100;
