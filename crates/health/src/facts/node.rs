@@ -99,7 +99,7 @@ pub fn is_foreign_id(provider_id: &str) -> bool {
     !ours && !is_embedded_id(provider_id)
 }
 
-/// MicroK8s' label for control plane nodes. MicroK8s sets no label with [`PROTECTED_PREFIX`].
+/// MicroK8s' label for control plane nodes. MicroK8s sets none that starts with `node-role.kubernetes.io/`.
 pub const MICROK8S_CONTROL_PLANE: &str = "node.kubernetes.io/microk8s-controlplane";
 /// The prefix of labels that the API server does not accept from kubelets.
 const PROTECTED_PREFIX: &str = "node-role.kubernetes.io/";
