@@ -46,7 +46,7 @@ const OTHERS: [&str; 27] = [
 ];
 
 /// Flags of other programs in pages.
-const OTHER_FLAGS: [&str; 22] = [
+const OTHER_FLAGS: [&str; 23] = [
     "--cloud-provider",           // kubelet, kube-controller-manager
     "--cloud-config",             // cloud controllers
     "--runtime-config",           // kube-apiserver
@@ -69,6 +69,7 @@ const OTHER_FLAGS: [&str; 22] = [
     "--create-namespace",     // helm
     "--insecure-ignore-tlog", // cosign
     "--type",                 // cosign
+    "--authfile",             // podman
 ];
 
 /// Fields of other objects in pages.
