@@ -253,6 +253,13 @@ async fn a_leader_whose_container_crashes_leads_again_at_once() {
     until_logged(&first, "leading").await;
     let second = pod("second");
     until_logged(&second, "starting").await;
+    // It leads before it leaves its identity. After a crash in between, the pods wait until the lease expires.
+    let file = testbed.workdir.path().join("first.leader");
+    eventually("the leader leaves its identity", 60, async || {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        if text.is_empty() { Err("not yet") } else { Ok(()) }
+    })
+    .await;
     first.kill();
     let restarted = pod("first");
     testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
