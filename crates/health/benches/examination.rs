@@ -18,7 +18,7 @@ use std::{
 
 use health::{
     Examination, Index, Touched, VmRef,
-    facts::{Facts, Platform, Vm},
+    facts::{Attachment, Claim, Facts, Platform, Vm, Volume},
     sample,
 };
 
@@ -44,6 +44,26 @@ fn resident() -> f64 {
 
 fn vms(facts: &mut Facts) -> &mut std::collections::BTreeMap<String, Vm> {
     &mut facts.vcenters.get_mut("vcenter-a").unwrap().inventory.get_mut().unwrap().vms
+}
+
+/// Lets all volumes wait with a message whose meaning the checks compare with the facts.
+fn wait(facts: &mut Facts) {
+    let volumes = facts.storage.volumes.get().unwrap().values().cloned();
+    let volumes: Vec<_> = volumes.collect();
+    let claim = |(number, volume): (usize, &Volume)| Claim {
+        name: format!("shop/{number}"),
+        message: format!("{}: failed to get shared datastores in kubernetes cluster", volume.name),
+        ..Claim::default()
+    };
+    facts.storage.pending = volumes.iter().enumerate().map(claim).collect::<Vec<_>>().into();
+    let attachment = |volume: &Volume| Attachment {
+        name: format!("csi-{}", volume.name),
+        volume: volume.handle.clone(),
+        node: volume.node.clone().unwrap_or_default(),
+        message: "DeviceUnsupportedForVmVersion: vim.fault.InvalidState".into(),
+        ..Attachment::default()
+    };
+    facts.storage.attachments = volumes.iter().map(attachment).collect::<Vec<_>>().into();
 }
 
 fn change_one_vm(examination: &mut Examination, turn: usize) -> Duration {
@@ -78,7 +98,13 @@ fn main() {
         "memory: facts {of_facts:.0} MiB; facts, tables and 15,000 hits {of_examination:.0} MiB\n"
     );
     drop(examination);
-    for (name, facts) in [("all is well", &healthy), ("every VM has three faults", &broken)] {
+    let mut waiting = broken.clone();
+    wait(&mut waiting);
+    for (name, facts) in [
+        ("all is well", &healthy),
+        ("every VM has three faults", &broken),
+        ("and every volume waits", &waiting),
+    ] {
         println!("{name}");
         measure("  all checks", 20, || {
             let facts = facts.clone();

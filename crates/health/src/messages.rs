@@ -3,6 +3,7 @@
 //! A driver's message often names a consequence, sometimes something unrelated. This table maps each
 //! message to its cause; the index by message in the documentation comes from it.
 
+use aho_corasick::AhoCorasick;
 use api::finding::{Definition, codes};
 
 #[derive(Debug)]
@@ -18,11 +19,41 @@ pub struct Message {
 impl Message {
     pub fn is_in(&self, line: &str) -> bool {
         let mut rest = line;
-        self.words
-            .split("...")
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
+        self.parts()
             .all(|part| rest.find(part).inspect(|at| rest = &rest[at + part.len()..]).is_some())
+    }
+
+    /// The texts between the `...`.
+    fn parts(&self) -> impl Iterator<Item = &'static str> {
+        self.words.split("...").map(str::trim).filter(|part| !part.is_empty())
+    }
+}
+
+/// Finds messages in many lines, each in one pass.
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    /// One text of each message, in the order of the table. Without it, every message is compared.
+    texts: Option<AhoCorasick>,
+}
+
+impl Matcher {
+    pub(crate) fn new() -> Self {
+        let longest =
+            |message: &Message| message.parts().max_by_key(|part| part.len()).unwrap_or_default();
+        Self { texts: AhoCorasick::new(MESSAGES.iter().map(longest)).ok() }
+    }
+
+    /// The messages in a line, specific ones first.
+    pub(crate) fn find(&self, line: &str) -> impl Iterator<Item = &'static Message> {
+        let mut candidates: Vec<usize> = match &self.texts {
+            Some(texts) => {
+                texts.find_overlapping_iter(line).map(|found| found.pattern().as_usize()).collect()
+            }
+            None => (0..MESSAGES.len()).collect(),
+        };
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates.into_iter().map(|at| &MESSAGES[at]).filter(move |message| message.is_in(line))
     }
 }
 
@@ -393,6 +424,24 @@ pub fn behind(code: &str) -> impl Iterator<Item = &'static Message> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_pass_finds_the_messages_that_each_comparison_finds() {
+        let matcher = Matcher::new();
+        assert!(matcher.texts.is_some());
+        // Every message alone, with gaps, in reverse order, and all of them in one line.
+        let alone = MESSAGES.iter().map(|message| message.words.to_owned());
+        let gaps = MESSAGES.iter().map(|message| message.words.replace("...", "x y"));
+        let reverse =
+            MESSAGES.iter().map(|m| m.parts().collect::<Vec<_>>().into_iter().rev().collect());
+        let all = MESSAGES.iter().map(|message| message.words).collect::<Vec<_>>().join("; ");
+        for line in alone.chain(gaps).chain(reverse).chain([all, String::new(), "fine".into()]) {
+            let compared = MESSAGES.iter().filter(|message| message.is_in(&line));
+            let compared: Vec<_> = compared.map(|message| message.words).collect();
+            let found: Vec<_> = matcher.find(&line).map(|message| message.words).collect();
+            assert_eq!(found, compared, "{line}");
+        }
+    }
 
     #[test]
     fn real_lines_lead_to_their_cause() {

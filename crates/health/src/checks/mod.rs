@@ -1,6 +1,7 @@
 //! The checks, one per file, by theme.
 
 mod drivers;
+mod meaning;
 mod nodes;
 mod operator;
 pub(crate) mod prelude;

@@ -32,7 +32,10 @@ catalogue! {
         severity: Error,
         seen: "{pod}: its container {container} ({restarts} restarts) exited with: {line}{meaning}",
         why: "The driver lacks this container's function while it restarts, and Kubernetes waits longer after each crash.",
-        remedy: ["kubectl logs --namespace {namespace} {pod} --container {container} --previous"],
+        remedy: [
+            "{question}",
+            "kubectl logs --namespace {namespace} {pod} --container {container} --previous",
+        ],
     }
     CRD_MISSING = "VDO-1605" {
         title: "A custom resource definition of the storage driver is missing",
@@ -165,9 +168,10 @@ catalogue! {
     NAME_UNRESOLVED = "VDO-1618" {
         title: "The cloud provider cannot resolve the vCenter's name",
         severity: Error,
-        seen: "{pod}: {line}",
+        seen: "{pod}: {line}{doubt}",
         why: "The cloud provider uses the cluster's DNS, whose pods wait for nodes that only the cloud provider can initialise.",
         remedy: [
+            "{question}",
             "kubectl patch --namespace {namespace} {workload} --patch {patch}   lets it use the node's resolver",
             "Or set the vCenter's IP address instead of its name",
         ],

@@ -190,6 +190,7 @@ catalogue! {
         seen: "{attachment} on {node}, since {since}: {message}{meaning}",
         why: "The pod, or its replacement on another node, waits in ContainerCreating.",
         remedy: [
+            "{question}",
             "kubectl describe volumeattachment {attachment}",
             "vSphere Client, the VM of {node}, Monitor, Tasks: the failed task shows details",
         ],
@@ -258,6 +259,6 @@ catalogue! {
         severity: Warning,
         seen: "{claim}, since {since}: {message}{meaning}",
         why: "Its pod stays Pending.",
-        remedy: ["kubectl describe pvc --namespace {namespace} {name}"],
+        remedy: ["{question}", "kubectl describe pvc --namespace {namespace} {name}"],
     }
 }

@@ -3,7 +3,13 @@
 
 use api::finding::Definition;
 
-use crate::{checks::prelude::*, facts::Pod, messages};
+use crate::{
+    checks::{
+        meaning::{self, About, Meanings},
+        prelude::*,
+    },
+    facts::Pod,
+};
 
 pub(super) const CHECK: Check = Check {
     name: "drivers/crash_logs",
@@ -13,11 +19,12 @@ pub(super) const CHECK: Check = Check {
         codes::PORT_IN_USE,
         codes::NAME_UNRESOLVED,
     ],
-    run: CheckScope::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(meaning::PARTS, check),
 };
 
 fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "why the drivers' containers crash", sink);
+    let meanings = Meanings::new(view);
     for driver in view.drivers() {
         let pods = driver
             .workloads
@@ -35,13 +42,23 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
                     .anchors
                     .push((Anchor::Driver, driver.name.clone()));
             }
-            for (definition, line) in known_faults(pod) {
+            let about = About {
+                node: pod.node.as_deref(),
+                writer: Some((driver, workload)),
+                ..About::default()
+            };
+            for (definition, line) in known_faults(pod, &meanings, &about) {
                 if definition.code == codes::NAME_UNRESOLVED.code && driver.name != "CPI" {
                     continue;
                 }
                 let secret = driver.config_secret.get().and_then(Option::as_ref);
                 let secret = secret.map_or("of the driver", |(name, _)| name);
                 let hit = super::hit(definition, driver, pod).with("line", line);
+                let hit = if definition.code == codes::NAME_UNRESOLVED.code {
+                    hit.with("doubt", DOUBT).with("question", meanings.question(definition, &about))
+                } else {
+                    hit
+                };
                 sink.raise(
                     hit.with("secret", secret)
                         .with("port", port(line))
@@ -56,13 +73,21 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
     }
 }
 
+/// A name that is unknown to the node's DNS too is another fault.
+const DOUBT: &str = "; not confirmed: VDO does not know whether the pod uses the cluster's DNS";
+
 /// The faults in a pod's last log lines and warnings, each once.
-fn known_faults(pod: &Pod) -> Vec<(&'static Definition, &str)> {
+fn known_faults<'l>(
+    pod: &'l Pod,
+    meanings: &Meanings<'_>,
+    about: &About<'_>,
+) -> Vec<(&'static Definition, &'l str)> {
     let lines = pod.containers.iter().flat_map(|c| &c.last_lines).map(String::as_str);
     let warnings = pod.events.iter().map(|event| event.message.as_str());
     let mut found: Vec<(&'static Definition, &str)> = Vec::new();
     for line in lines.chain(warnings) {
-        let Some(definition) = messages::explain(line).map(|m| m.findings[0]) else { continue };
+        let Some(meaning) = meanings.explain(line, about) else { continue };
+        let Some(definition) = meaning.likeliest() else { continue };
         let ours = CHECK.gives.contains(&definition);
         if ours && !found.iter().any(|(known, _)| *known == definition) {
             found.push((definition, line));
@@ -115,9 +140,24 @@ mod tests {
         facts.cloud_driver().workloads[0].name = "rancher-vsphere-cpi".into();
         let findings = crate::Examination::run(facts).report().all();
         let finding = findings.iter().find(|finding| finding.code == "VDO-1618").unwrap();
-        let step = &finding.remedy[0];
+        let step = &finding.remedy[1];
         let command = "kubectl patch --namespace kube-system daemonset/rancher-vsphere-cpi --patch";
         assert!(step.starts_with(command), "{step}");
+    }
+
+    #[test]
+    fn the_dns_of_a_pod_is_a_question_and_the_name_of_another_server_is_no_fault_of_it() {
+        let mut facts = healthy();
+        crash_with(&mut facts, true, "dial tcp: lookup vc-a.example.com: no such host");
+        let findings = crate::Examination::run(facts.clone()).report().all();
+        let finding = findings.iter().find(|finding| finding.code == "VDO-1618").unwrap();
+        assert!(finding.seen.as_deref().unwrap().contains("not confirmed"), "{finding:#?}");
+        assert!(
+            finding.remedy[0].starts_with("kubectl get --namespace kube-system"),
+            "{finding:#?}"
+        );
+        crash_with(&mut facts, true, "dial tcp: lookup registry.example.com: no such host");
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 
     #[test]

@@ -1,34 +1,50 @@
 //! No container of a driver keeps crashing; if one does, the check explains its crash logs.
 
-use crate::{checks::prelude::*, facts::Container, messages};
+use crate::{
+    checks::{
+        meaning::{self, About, Meanings},
+        prelude::*,
+    },
+    facts::Container,
+};
 
 pub(super) const CHECK: Check = Check {
     name: "drivers/crashes",
     gives: &[codes::POD_CRASHES],
-    run: CheckScope::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(meaning::PARTS, check),
 };
 
 fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "whether the drivers crash", sink);
+    let meanings = Meanings::new(view);
     for driver in view.drivers() {
-        for pod in driver.workloads.iter().flat_map(|workload| &workload.pods) {
+        let pods =
+            driver.workloads.iter().flat_map(|all| all.pods.iter().map(move |pod| (all, pod)));
+        for (workload, pod) in pods {
             for container in pod.containers.iter().filter(|c| crashes(c, pod.ready)) {
-                let known = messages::explain_last(&container.last_lines);
+                let about = About {
+                    node: pod.node.as_deref(),
+                    writer: Some((driver, workload)),
+                    ..About::default()
+                };
+                let known = meanings.explain_last(&container.last_lines, &about);
                 let none =
                     if container.unread.is_some() { "unreadable logs" } else { "no log lines" };
                 let last = container.last_lines.last().map_or(none, String::as_str);
-                let line = known.map_or(last, |(line, _)| line);
-                let meaning = known.map_or(String::new(), |(_, m)| format!("; {}", m.meaning));
+                let line = known.as_ref().map_or(last, |known| known.line);
+                let [meaning, question] = meaning::texts(known.as_ref());
                 let hit = super::hit(codes::POD_CRASHES, driver, pod);
                 let hit = pod.node.iter().fold(hit, |hit, node| hit.node(node));
                 // Some messages have no other finding behind them than this one.
-                let causes = known.into_iter().flat_map(|(_, m)| m.findings).map(|d| d.code);
+                let causes = known.iter().flat_map(meaning::Meaning::codes);
                 let causes = causes.filter(|code| *code != codes::POD_CRASHES.code);
+                let hit = meanings.vcenter(line).into_iter().fold(hit, Hit::vcenter);
                 sink.raise(
                     hit.with("container", &container.name)
                         .with("restarts", container.restarts)
                         .with("line", line)
                         .with("meaning", meaning)
+                        .with("question", question)
                         .because(causes),
                 );
             }

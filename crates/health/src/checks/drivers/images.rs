@@ -3,15 +3,17 @@
 use api::finding::quoted;
 
 use crate::{
-    checks::prelude::*,
+    checks::{
+        meaning::{self, About, Meanings},
+        prelude::*,
+    },
     facts::{Container, InstalledDriver, Workload},
-    messages,
 };
 
 pub(super) const CHECK: Check = Check {
     name: "drivers/images",
     gives: &[codes::IMAGE_MOVED, codes::IMAGE_NOT_PULLED],
-    run: CheckScope::Cluster(&[Part::Pods], check),
+    run: CheckScope::Cluster(meaning::PARTS, check),
 };
 
 /// The registry that was shut down.
@@ -19,6 +21,7 @@ const GONE: &str = "gcr.io/cloud-provider-vsphere/";
 
 fn check(view: &FactsView<'_>, sink: &mut Sink) {
     super::report_unknown_drivers(view, "whether nodes can pull the drivers' images", sink);
+    let meanings = Meanings::new(view);
     for driver in view.drivers() {
         for workload in &driver.workloads {
             for pod in &workload.pods {
@@ -27,8 +30,11 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
                         sink.raise(moved(driver, workload, container));
                     } else if let Some(message) = not_pulled(container) {
                         let hit = super::hit(codes::IMAGE_NOT_PULLED, driver, pod);
-                        let known = messages::explain(message);
-                        let meaning = known.map_or(String::new(), |m| format!("; {}", m.meaning));
+                        let node = pod.node.as_deref();
+                        let about =
+                            About { node, writer: Some((driver, workload)), ..About::default() };
+                        let known = meanings.explain(message, &about);
+                        let meaning = known.map_or(String::new(), |known| known.text());
                         sink.raise(
                             hit.shared("image", &container.image)
                                 .shared("message", message)

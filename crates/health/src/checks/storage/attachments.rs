@@ -2,7 +2,13 @@
 
 use api::finding::quoted;
 
-use crate::{checks::prelude::*, facts::Attachment, messages};
+use crate::{
+    checks::{
+        meaning::{self, About, Meanings},
+        prelude::*,
+    },
+    facts::Attachment,
+};
 
 pub(super) const CHECK: Check = Check {
     name: "storage/attachments",
@@ -12,7 +18,7 @@ pub(super) const CHECK: Check = Check {
         codes::VOLUME_DISK_LOST,
         codes::DISK_HELD_ELSEWHERE,
     ],
-    run: CheckScope::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
+    run: CheckScope::Cluster(meaning::PARTS, check),
 };
 
 /// Seconds that attaching or detaching may take.
@@ -24,13 +30,14 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let Some(attachments) = sink.need(&storage.attachments, cluster_subject, question) else {
         return;
     };
+    let meanings = Meanings::new(view);
     for attachment in attachments {
         sink.recheck(view, attachment.since, view.grace_period(GRACE_PERIOD));
         let age = view.seconds_since(attachment.since);
         if age < view.grace_period(GRACE_PERIOD) || attachment.message.is_empty() {
             continue;
         }
-        stuck(view, attachment, sink);
+        stuck(view, attachment, &meanings, sink);
         let volume = storage.volumes.get().and_then(|volumes| volumes.get(&attachment.volume));
         if let Some(volume) = volume.filter(|_| !attachment.detaching) {
             disk_lost(view, attachment, volume, sink);
@@ -39,7 +46,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
     }
 }
 
-fn stuck(view: &FactsView<'_>, attachment: &Attachment, sink: &mut Sink) {
+fn stuck(view: &FactsView<'_>, attachment: &Attachment, meanings: &Meanings<'_>, sink: &mut Sink) {
     let definition = if attachment.detaching && is_forgotten(view, attachment) {
         codes::DETACH_STUCK
     } else {
@@ -47,7 +54,14 @@ fn stuck(view: &FactsView<'_>, attachment: &Attachment, sink: &mut Sink) {
     };
     let found = view.node(&attachment.node).and_then(|node| view.only_vm(node));
     let [proof, removal] = steps(attachment, found.as_ref());
-    let meaning = messages::explain(&attachment.message);
+    let about = About {
+        node: Some(&attachment.node),
+        volume: Some(&attachment.volume),
+        vcenter: found.map(|found| found.vcenter.name.as_str()),
+        ..About::default()
+    };
+    let [meaning, question] =
+        meaning::texts(meanings.explain(&attachment.message, &about).as_ref());
     let subject = Subject::kubernetes("VolumeAttachment", None, &attachment.name);
     let mut hit = Hit::new(definition, subject)
         .with("attachment", &attachment.name)
@@ -56,7 +70,8 @@ fn stuck(view: &FactsView<'_>, attachment: &Attachment, sink: &mut Sink) {
         .with("removal", removal)
         .with("since", moment(attachment.since))
         .with("message", &attachment.message)
-        .with("meaning", meaning.map_or(String::new(), |m| format!("; {}", m.meaning)))
+        .with("meaning", meaning)
+        .with("question", question)
         .node(&attachment.node)
         .driver("CSI")
         .at(Anchor::Volume, &attachment.volume);

@@ -1,11 +1,17 @@
 //! Claims get their volumes.
 
-use crate::{checks::prelude::*, facts::Claim, messages};
+use crate::{
+    checks::{
+        meaning::{self, About, Meaning, Meanings},
+        prelude::*,
+    },
+    facts::Claim,
+};
 
 pub(super) const CHECK: Check = Check {
     name: "storage/claims",
     gives: &[codes::FILE_SERVICE_MISSING, codes::CLAIM_PENDING],
-    run: CheckScope::Cluster(&[Part::Volumes], check),
+    run: CheckScope::Cluster(meaning::PARTS, check),
 };
 
 /// Seconds that the creation of a volume may take.
@@ -14,6 +20,7 @@ const GRACE_PERIOD: i64 = 300;
 fn check(view: &FactsView<'_>, sink: &mut Sink) {
     let question = "whether claims wait for a volume";
     let pending = sink.need(&view.facts.storage.pending, cluster_subject, question);
+    let meanings = Meanings::new(view);
     for claim in pending.into_iter().flatten() {
         if claim.many_writers {
             file_volume(view, claim, sink);
@@ -23,7 +30,10 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
         if age < view.grace_period(GRACE_PERIOD) || claim.message.is_empty() {
             continue;
         }
-        let explained = messages::explain(&claim.message);
+        let class = Some(claim.class.as_str()).filter(|class| !class.is_empty());
+        let about = About { class, ..About::default() };
+        let explained = meanings.explain(&claim.message, &about);
+        let [meaning, question] = meaning::texts(explained.as_ref());
         let (namespace, name) = claim.name.split_once('/').unwrap_or(("default", &claim.name));
         sink.raise(
             Hit::new(codes::CLAIM_PENDING, subject(claim))
@@ -32,8 +42,9 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
                 .with("name", name)
                 .with("since", moment(claim.since))
                 .with("message", &claim.message)
-                .with("meaning", explained.map_or(String::new(), |m| format!("; {}", m.meaning)))
-                .because(explained.into_iter().flat_map(|m| m.findings).map(|d| d.code)),
+                .with("meaning", meaning)
+                .with("question", question)
+                .because(explained.iter().flat_map(Meaning::codes)),
         );
     }
 }

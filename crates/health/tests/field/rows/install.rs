@@ -100,6 +100,8 @@ pub(super) const ROWS: &[Row] = &[
                 false,
                 "specified in the storage class is not accessible to all nodes",
             );
+            let claims = facts.storage.pending.get_mut().unwrap();
+            claims.last_mut().unwrap().class = "shared".into();
         },
     ),
     row(
