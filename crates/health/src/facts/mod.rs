@@ -40,7 +40,7 @@ pub use inventory::{
 pub use known::Known;
 pub use node::{
     CsiEntry, MICROK8S_CONTROL_PLANE, MountFailure, Node, PLATFORM_LABEL, VSPHERE_LABEL,
-    control_plane, is_embedded_id, is_foreign_id,
+    control_plane, is_embedded_id, is_foreign_id, is_labelled_foreign,
 };
 pub use operator::{
     Acknowledged, CatalogState, CatalogTrouble, CatalogTroubleKind, Conflict, Operator,

@@ -72,15 +72,19 @@ impl Node {
 
     /// Whether its labels show that it does not run on vSphere. VDO keeps the storage driver off such nodes, too.
     pub fn is_labelled_foreign(&self) -> bool {
-        let is_other = |platform: &String| platform != "vsphere";
-        self.vsphere_label() == Some("false")
-            || self.labels.get(PLATFORM_LABEL).is_some_and(is_other)
+        is_labelled_foreign(|label| self.labels.get(label).map(String::as_str))
     }
 
     /// The value of [`VSPHERE_LABEL`].
     pub fn vsphere_label(&self) -> Option<&str> {
         self.labels.get(VSPHERE_LABEL).map(String::as_str)
     }
+}
+
+/// Whether labels, by key, show that a node does not run on vSphere.
+pub fn is_labelled_foreign<'a>(label: impl Fn(&'static str) -> Option<&'a str>) -> bool {
+    label(VSPHERE_LABEL) == Some("false")
+        || label(PLATFORM_LABEL).is_some_and(|platform| platform != "vsphere")
 }
 
 /// Prefixes of provider ids from cloud controllers embedded in a distribution. They set an id on every

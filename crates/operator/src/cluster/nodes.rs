@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use health::facts::{
     CsiEntry, Known, MICROK8S_CONTROL_PLANE, MountFailure, Node, PLATFORM_LABEL, Platform,
-    VSPHERE_LABEL,
+    VSPHERE_LABEL, is_labelled_foreign,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::Node as KubeNode, storage::v1::CSINode};
@@ -118,6 +118,16 @@ impl CachedNode {
             labels: labels.collect(),
         }
     }
+
+    /// Whether the platform of the node tells the platform of the cluster. Windows nodes and nodes that are no vSphere
+    /// VMs, for example virtual ones, can look the same in every distribution.
+    pub(crate) fn shows_platform(&self) -> bool {
+        self.os != "windows" && !is_labelled_foreign(|label| self.label(label))
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(label, _)| *label == key).map(|(_, value)| &**value)
+    }
 }
 
 /// Facts about nodes from other objects, by name of the node.
@@ -213,5 +223,25 @@ mod tests {
         let entry = csi_entry(&with(&[names::CSI_DRIVER, "nfs.csi.k8s.io"])).unwrap();
         assert_eq!(entry.index, 0);
         assert_eq!(csi_entry(&with(&["nfs.csi.k8s.io"])), None);
+    }
+
+    #[test]
+    fn nodes_outside_vsphere_do_not_show_the_platform_of_the_cluster() {
+        let shows = |labels: serde_json::Value, os: &str| {
+            let node = serde_json::json!({
+                "metadata": {"name": "n", "labels": labels},
+                "status": {"nodeInfo": {
+                    "operatingSystem": os, "kubeletVersion": "v1.34.1", "systemUUID": "", "osImage": "", "bootID": "",
+                    "architecture": "amd64", "machineID": "", "kernelVersion": "", "kubeProxyVersion": "",
+                    "containerRuntimeVersion": "",
+                }},
+            });
+            CachedNode::new(&serde_json::from_value(node).unwrap()).shows_platform()
+        };
+        assert!(shows(serde_json::json!({}), "linux"));
+        assert!(!shows(serde_json::json!({}), "windows"));
+        assert!(!shows(serde_json::json!({VSPHERE_LABEL: "false"}), "linux"));
+        assert!(!shows(serde_json::json!({PLATFORM_LABEL: "none"}), "linux"));
+        assert!(shows(serde_json::json!({PLATFORM_LABEL: "vsphere"}), "linux"));
     }
 }

@@ -294,8 +294,8 @@ impl Stores {
         match reported {
             Platform::Kubernetes => self
                 .nodes(|nodes| {
-                    let linux = nodes.values().filter(|node| node.os != "windows");
-                    Platform::of_nodes(linux.map(|node| (node.created, node.platform)))
+                    let counted = nodes.values().filter(|node| node.shows_platform());
+                    Platform::of_nodes(counted.map(|node| (node.created, node.platform)))
                 })
                 .unwrap_or(Platform::Kubernetes),
             reported => reported,
