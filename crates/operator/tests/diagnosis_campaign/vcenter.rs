@@ -64,7 +64,7 @@ fn vm(truth: &Value) -> Vec<Mutation> {
         ("nics", json!([]), "address", true),
         ("tools", json!("notRunning"), "Tools", true),
         ("tools", json!("notInstalled"), "Tools", true),
-        ("scsi", json!(["lsilogic"]), "SCSI|lsilogic|controller", true),
+        ("scsi", json!(["pvscsi", "lsilogic"]), "SCSI|lsilogic|controller", true),
         ("snapshots", json!(["backup"]), "snapshot", true),
         ("cpus", json!(7), "", false),
         ("memoryMiB", json!(12288), "", false),

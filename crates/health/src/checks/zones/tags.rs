@@ -26,8 +26,8 @@ fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink
             [_] => {}
             [nearest, ..] => {
                 // The tag nearest to the host is usually intended; suggest to detach the other one.
-                let several = topology::above(tags, &found.vm.host, host, category);
                 let (on, tag) = further(tags, found, host, category, nearest);
+                let several = with_objects(tags, &found.vm.host, host, category);
                 let hit = hit(codes::TAG_DOUBLE).with("tags", several.join(" and "));
                 sink.raise(hit.with("tag", tag).with("path", on));
             }
@@ -37,6 +37,23 @@ fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink
             sink.raise(hit(codes::TAG_ON_VM).with("tag", &tag.name));
         }
     }
+}
+
+/// The tags of a category above a VM, each with the object that has it, nearest first.
+fn with_objects(tags: &Tags, id: &str, host: &Host, category: &str) -> Vec<String> {
+    let objects = std::iter::once(id).chain(host.ancestors.iter().map(String::as_str));
+    let several = objects.enumerate().flat_map(|(steps_up, object)| {
+        let attached = tags.attached.get(object).into_iter().flatten();
+        let those = attached.filter(|tag| tag.category == category);
+        those.map(move |tag| format!("{} on {}", tag.name, path_above(host, steps_up, object)))
+    });
+    several.collect()
+}
+
+/// The inventory path of an object so many steps above a host, or its id if the path of the host is incomplete.
+fn path_above<'a>(host: &'a Host, steps_up: usize, id: &'a str) -> &'a str {
+    let path = (0..steps_up).try_fold(&*host.path, |path, _| Some(path.rsplit_once('/')?.0));
+    path.filter(|path| !path.is_empty()).unwrap_or(id)
 }
 
 /// Another tag of the category than the nearest one, and its object as govc accepts it: the path of a host, otherwise
@@ -120,6 +137,25 @@ mod tests {
             let command = format!("govc tags.detach -c k8s-zone zone-a {expected}");
             assert!(finding.remedy[0].ends_with(&command), "{:?}", finding.remedy);
         }
+    }
+
+    #[test]
+    fn the_finding_names_the_object_of_each_tag() {
+        let mut facts = healthy();
+        let host = facts.inventory().hosts.get_mut("host-1").unwrap();
+        host.path = "/dc/host/cluster-a/host-1".into();
+        host.ancestors =
+            ["domain-c1", "group-h1", "datacenter-1", "group-d1"].map(Into::into).into();
+        let attached = &mut facts.inventory().tags.get_mut().unwrap().attached;
+        attached.values_mut().for_each(|tags| tags.retain(|tag| tag.category != "k8s-zone"));
+        for (object, name) in [("domain-c1", "a"), ("domain-c1", "b"), ("group-d1", "c")] {
+            attached.entry(object.into()).or_default().push(tag("k8s-zone", name));
+        }
+        let all = crate::Examination::run(facts).report().all();
+        let finding = all.iter().find(|finding| finding.code == "VDO-1703").unwrap();
+        let tags =
+            "k8s-zone is a on /dc/host/cluster-a and b on /dc/host/cluster-a and c on group-d1";
+        assert!(finding.message.contains(tags), "{}", finding.message);
     }
 
     #[test]
