@@ -403,7 +403,7 @@ mod tests {
         let resources = json!(pod.containers[0].resources);
         assert_eq!(resources["limits"]["memory"], "1Gi");
         assert_eq!(resources["requests"]["cpu"], "50m");
-        assert_eq!(resources["requests"]["memory"], "128Mi", "the default");
+        assert_eq!(resources["requests"]["memory"], "144Mi", "the default");
         assert_eq!(variable(&pod, PROXY).as_deref(), Some("http://proxy.example.com:3128"));
         assert_eq!(variable(&pod, LISTEN).as_deref(), Some("127.0.0.1:9443"));
         let mut again = operator::install::objects();
