@@ -155,7 +155,7 @@ mod tests {
         let finding = all.iter().find(|finding| finding.code == "VDO-1703").unwrap();
         let tags =
             "k8s-zone is a on /dc/host/cluster-a and b on /dc/host/cluster-a and c on group-d1";
-        assert!(finding.message.contains(tags), "{}", finding.message);
+        assert!(finding.seen.as_ref().unwrap().contains(tags), "{:?}", finding.seen);
     }
 
     #[test]
