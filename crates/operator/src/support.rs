@@ -1,9 +1,11 @@
-//! Collects the support bundle: objects, events, logs and versions of everything that VDO works with, without
+//! Collects the support bundle: objects, events, logs, metrics and versions of everything that VDO works with, without
 //! any secret.
 //!
 //! Three measures keep secrets out. VDO does not collect them: of a Secret, it lists only the names of the
 //! keys. It empties fields, lines and flags that usually hold secrets. It searches every text for the values
 //! of all Secrets in the namespaces concerned, in plain text and in the usual encodings, and replaces them.
+
+mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +53,12 @@ pub async fn collect(client: &Client, namespace: &str, more: Vec<BundleFile>) ->
             let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
             files.push(list(client, &resource, Some(namespace)).await);
         }
-        files.extend(logs(client, namespace).await);
+        let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+        if let Ok(pods) = pods.list(&ListParams::default()).await {
+            let pods = || pods.items.iter().filter(|pod| is_ours(pod, namespace));
+            files.extend(logs(client, namespace, pods()).await);
+            files.extend(metrics::of_pods(client, namespace, pods()).await);
+        }
     }
     // The configuration of a driver can point to credentials in another namespace.
     let settings = files.iter().filter(|file| file.path.ends_with("/configmaps.json"));
@@ -112,6 +119,7 @@ fn is_free_text(path: &str) -> bool {
     ];
     plurals.iter().any(|plural| path.ends_with(&format!("/{plural}.json")))
         || path.contains("/logs/")
+        || path.contains("/metrics/")
 }
 
 type Group = (&'static str, &'static str);
@@ -208,11 +216,14 @@ fn blank(value: &mut Value) {
     }
 }
 
-async fn logs(client: &Client, namespace: &str) -> Vec<BundleFile> {
+async fn logs<'a>(
+    client: &Client,
+    namespace: &str,
+    pods: impl Iterator<Item = &'a Pod>,
+) -> Vec<BundleFile> {
     let api = Api::<Pod>::namespaced(client.clone(), namespace);
-    let Ok(pods) = api.list(&ListParams::default()).await else { return Vec::new() };
     let mut wanted = Vec::new();
-    for pod in pods.items.iter().filter(|pod| is_ours(pod, namespace)) {
+    for pod in pods {
         for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
             wanted.push((pod.name_any(), container.name.clone(), false));
             wanted.push((pod.name_any(), container.name.clone(), true));

@@ -29,7 +29,7 @@ use crate::{
 /// Collect objects, events and logs for support in one archive, without secrets.
 ///
 /// The archive contains the report of `vdoctl doctor`, VDO's objects, nodes, volumes, claims, CSI objects and storage classes. From the namespaces of VDO and
-/// the drivers, it contains workloads, pods, ConfigMaps, events and logs. It contains the names and keys of
+/// the drivers, it contains workloads, pods, ConfigMaps, events, logs and metrics. It contains the names and keys of
 /// Secrets. vdoctl redacts the values of Secrets in all files.
 #[derive(Args, Debug)]
 pub(crate) struct SupportBundle {
@@ -77,7 +77,7 @@ impl SupportBundle {
             ));
         }
         if files.iter().any(|file| file.text == support::LEFT_OUT) {
-            screen.note("You lack the permission to read all Secrets, so vdoctl cannot redact their values. The archive omits ConfigMaps, events, workloads, pods, nodes, volumes, claims, attachments and logs. Check the rest before you share it.");
+            screen.note("You lack the permission to read all Secrets, so vdoctl cannot redact their values. The archive omits ConfigMaps, events, workloads, pods, nodes, volumes, claims, attachments, logs and metrics. Check the rest before you share it.");
         } else {
             screen.note(
                 "The archive contains no secrets, but it contains the names of your VMs and nodes. Check it before you share it.",
@@ -153,6 +153,8 @@ fn contents(files: &[BundleFile]) -> String {
         let name = file.path.rsplit('/').next().unwrap_or_default();
         let (kind, number) = if file.path.contains("/logs/") {
             ("logs", 1)
+        } else if file.path.contains("/metrics/") {
+            ("metrics", 1)
         } else if let (Some(kind), Ok(items)) =
             (name.strip_suffix(".json"), serde_json::from_str::<Vec<IgnoredAny>>(&file.text))
         {

@@ -215,7 +215,17 @@ pub(crate) async fn bundling(stage: &Stage) {
     // There is no kubelet, so there are no logs.
     let by_all = unread(&output);
     let text = bundled(stage);
-    for wanted in ["about.json", "vdoconfigs.json", "secrets-by-name.json", "vsphere-csi-node"] {
+    let wanted = [
+        "about.json",
+        "doctor.json",
+        "vdoconfigs.json",
+        "persistentvolumes.json",
+        "persistentvolumeclaims.json",
+        "secrets-by-name.json",
+        "vsphere-csi-node",
+        "/metrics/vsphere-csi-controller",
+    ];
+    for wanted in wanted {
         assert!(text.contains(wanted), "{wanted}");
     }
     assert!(text.contains("some day"), "the note is there, without the password");
