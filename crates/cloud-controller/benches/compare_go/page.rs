@@ -4,8 +4,19 @@ use std::time::Duration;
 
 use testkit::Process;
 
-pub(crate) fn mib(bytes: u64) -> f64 {
-    bytes as f64 / (1024.0 * 1024.0)
+/// The memory of a process. Pages of its program count as resident, and the kernel can free them at any time;
+/// anonymous pages are what the process itself allocated.
+pub(crate) fn memory(process: &Process) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()));
+    let status = status.unwrap_or_default();
+    let field = |name: &str| -> f64 {
+        let mut values = status.lines().filter_map(|line| line.strip_prefix(name));
+        let kib =
+            values.next().and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+        kib.unwrap_or(f64::NAN) / 1024.0
+    };
+    let (resident, anonymous, peak) = (field("VmRSS:"), field("RssAnon:"), field("VmHWM:"));
+    format!("{resident:.1} MiB resident ({peak:.1} at most), {anonymous:.1} MiB anonymous")
 }
 
 pub(crate) fn seconds(time: f64) -> String {
@@ -23,9 +34,7 @@ pub(crate) struct Measured {
     /// were initialised to extrapolate.
     pub(crate) mark: &'static str,
     pub(crate) calls_mark: &'static str,
-    /// In MiB.
-    pub(crate) rss: f64,
-    pub(crate) peak: f64,
+    pub(crate) memory: String,
 }
 
 impl Measured {
@@ -36,14 +45,12 @@ impl Measured {
             ENOUGH.. => ("≈ ", size as f64 / count as f64),
             _ => (MORE_THAN, 1.0),
         };
-        let (now, peak) = process.memory();
         Self {
             seconds: time.as_secs_f64() * share,
             calls: calls as f64 * share,
             mark,
             calls_mark: mark,
-            rss: mib(now),
-            peak: mib(peak),
+            memory: memory(process),
         }
     }
 }
@@ -52,10 +59,19 @@ impl Measured {
 const ENOUGH: usize = 10;
 pub(crate) const MORE_THAN: &str = "> ";
 
+/// The same number of nodes with each controller.
+pub(crate) struct Size {
+    pub(crate) nodes: usize,
+    pub(crate) go: Measured,
+    /// The Go controller with higher limits for its requests to the API server.
+    pub(crate) raised: Measured,
+    pub(crate) ours: Measured,
+}
+
 /// One table with a column for each size, and one with a row for each other measurement.
 #[derive(Default)]
 pub(crate) struct Page {
-    pub(crate) sizes: Vec<(usize, Measured, Measured)>,
+    pub(crate) sizes: Vec<Size>,
     /// Measurement, Go, ours.
     rows: Vec<[String; 3]>,
 }
@@ -71,33 +87,27 @@ impl Page {
     }
 
     pub(crate) fn print(&self, load: (&str, &str)) {
-        let row = |title: &str, cell: &dyn Fn(&(usize, Measured, Measured)) -> String| {
+        let row = |title: &str, cell: &dyn Fn(&Size) -> String| {
             let cells: Vec<String> = self.sizes.iter().map(cell).collect();
             println!("| {title} | {} |", cells.join(" | "));
         };
         println!("\nFor docs/benchmarks.md (load {} before, {} after):\n", load.0, load.1);
-        row("tainted nodes until all are initialised", &|(size, ..)| thousands(*size as f64));
+        row("tainted nodes until all are initialised", &|size| thousands(size.nodes as f64));
         row("---", &|_| "---".into());
-        row("Go", &|(_, go, _)| go.cell());
-        row("ours", &|(_, _, ours)| ours.cell());
-        row("", &|(_, go, ours)| {
-            format!(
-                "{}{:.0} times faster, {}{:.0} times fewer calls",
-                go.mark,
-                go.seconds / ours.seconds,
-                go.calls_mark,
-                go.calls / ours.calls
-            )
-        });
-        row("memory at that moment: Go, ours", &|(_, go, ours)| {
-            let part = if go.mark.is_empty() { "" } else { " (of the part it did)" };
-            format!("{:.0} MiB{part}, {:.0} MiB", go.rss, ours.rss)
-        });
+        row("Go, default limits", &|size| size.go.cell());
+        row("Go, raised limits", &|size| size.raised.cell());
+        row("ours", &|size| size.ours.cell());
+        row("ours compared with Go, default limits", &|size| size.ours.compared_with(&size.go));
+        row("ours compared with Go, raised limits", &|size| size.ours.compared_with(&size.raised));
+        row("memory at that moment: Go, default limits", &|size| size.go.memory_cell());
+        row("memory at that moment: Go, raised limits", &|size| size.raised.memory_cell());
+        row("memory at that moment: ours", &|size| size.ours.memory_cell());
         println!("\n| | Go | ours |\n|---|---|---|");
         for [what, go, ours] in &self.rows {
             println!("| {what} | {go} | {ours} |");
         }
-        if self.sizes.iter().any(|(_, go, _)| !go.mark.is_empty()) {
+        let stopped = |size: &Size| !size.go.mark.is_empty() || !size.raised.mark.is_empty();
+        if self.sizes.iter().any(stopped) {
             println!(
                 "\n≈: the Go controller was stopped before its end. The time is extrapolated from its pace, one node after \
                  the other, the calls from what it needed per node at the largest size it finished."
@@ -123,5 +133,17 @@ impl Measured {
     pub(crate) fn cell(&self) -> String {
         let Self { mark, calls_mark, .. } = self;
         format!("{mark}{}, {calls_mark}{} calls", seconds(self.seconds), thousands(self.calls))
+    }
+    fn compared_with(&self, go: &Self) -> String {
+        let (faster, fewer) = (go.seconds / self.seconds, go.calls / self.calls);
+        format!(
+            "{}{faster:.0} times faster, {}{fewer:.0} times fewer calls",
+            go.mark, go.calls_mark
+        )
+    }
+
+    fn memory_cell(&self) -> String {
+        let part = if self.mark.is_empty() { "" } else { " (with the nodes it had initialized)" };
+        format!("{}{part}", self.memory)
     }
 }
