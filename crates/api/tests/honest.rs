@@ -11,14 +11,13 @@ use serde_json::Value;
 const PRODUCT: [&str; 5] = ["catalog", "health", "operator", "plan", "vdoctl"];
 
 /// Fields that product code reads through a function of this crate.
-const READ_THROUGH: [(&str, &str); 9] = [
+const READ_THROUGH: [(&str, &str); 8] = [
     ("VDOConfig.spec.deletionPolicy", "deletion_policy"),
     ("VDOConfig.spec.remediation.default", "remedy"),
     ("VDOConfig.spec.remediation.featureStates", "remedy"),
     ("VDOConfig.spec.remediation.imageRegistry", "remedy"),
     ("VDOConfig.spec.remediation.nodeTaints", "remedy"),
     ("VDOConfig.spec.remediation.webhookCertificates", "remedy"),
-    ("VDOConfig.spec.storageProvider.vsphereCloudConfig", "vcenters"),
     ("VDOConfig.status.cpi.nodeStatus ", "node_states"),
     ("VDOConfig.status.csi.nodeStatus ", "node_states"),
 ];

@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use testkit::{Datacenter, Inventory, Node, Process, Vm, eventually};
@@ -125,6 +125,7 @@ async fn running_drivers_follow_configuration_changes_and_restart_only_if_needed
     testbed.ready(&operator, 120).await;
     let fixture = Fixture { testbed, operator };
     a_missing_vcenter_is_reported_and_changes_nothing(&fixture).await;
+    a_second_object_for_a_vcenter_is_reported_and_its_fix_removes_it(&fixture).await;
     a_vcenter_is_added_and_removed(&fixture).await;
     datacenters_change(&fixture).await;
     a_disk_fills_up(&fixture).await;
@@ -140,6 +141,31 @@ async fn a_missing_vcenter_is_reported_and_changes_nothing(fixture: &Fixture) {
     assert!(finding.remedy[1].contains("create the object elsewhere"), "{finding:#?}");
     assert_eq!(fixture.writes_after_two_rounds(since).await, Vec::<String>::new());
     fixture.vcenters(&["vc"]).await;
+    fixture.ready().await;
+}
+
+async fn a_second_object_for_a_vcenter_is_reported_and_its_fix_removes_it(fixture: &Fixture) {
+    let testbed = &fixture.testbed;
+    let vcenters = Api::<VsphereCloudConfig>::namespaced(testbed.client(), NAMESPACE);
+    let mut spec = vcenters.get("vc").await.unwrap().spec;
+    spec.datacenters = vec!["DC1".into()];
+    let twin = VsphereCloudConfig::new("zz-twin", spec);
+    vcenters.create(&PostParams::default(), &twin).await.unwrap();
+    let since = Timestamp::now();
+    fixture.vcenters(&["vc", "zz-twin"]).await;
+    let finding = testbed.finding_about("VDO-1013", 60, &["vc, zz-twin", "spec.datacenters"]).await;
+    assert_eq!(finding.severity, api::Severity::Blocker, "{finding:#?}");
+    assert_eq!(fixture.writes_after_two_rounds(since).await, Vec::<String>::new());
+
+    let patch = finding.remedy[1].split('\'').nth(1).unwrap();
+    testbed.change(serde_json::from_str(patch).unwrap()).await;
+    assert!(finding.remedy[2].contains(" zz-twin "), "{finding:#?}");
+    vcenters.delete("zz-twin", &DeleteParams::default()).await.unwrap();
+    testbed
+        .status("nothing is reported any more", 60, |status| {
+            status.findings.iter().all(|finding| finding.code != "VDO-1013")
+        })
+        .await;
     fixture.ready().await;
 }
 

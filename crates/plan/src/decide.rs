@@ -48,6 +48,7 @@ mod rendering;
 pub(crate) mod rollback;
 mod rollout;
 mod settings;
+mod shared_vcenters;
 mod steps;
 mod storage_classes;
 #[cfg(test)]
@@ -81,6 +82,7 @@ use crate::{
 pub fn decide(facts: &Facts) -> Plan {
     let mut notes = Notes::default();
     vcenters::report(facts, &mut notes);
+    shared_vcenters::report(facts, &mut notes);
     several_configs(facts, &mut notes);
     unreadable_window(facts, &mut notes);
     catalog_trouble(facts, &mut notes);

@@ -284,7 +284,8 @@ impl Testbed {
         let config = json!({
             "metadata": {"name": "other"},
             "spec": {
-                "vcIp": other.address().to_string(), "insecure": false,
+                // A driver has one entry for each host, whatever the port.
+                "vcIp": format!("localhost:{}", other.address().port()), "insecure": false,
                 "thumbprint": other.thumbprint_sha1(),
                 "credentials": "other-credentials", "datacenters": ["DC0"],
             },

@@ -16,6 +16,7 @@ use super::{
     kept_releases, known_faults, privileges, proxy, record_recovery, recording, release, removal,
     rendering, rollback, rollout,
     settings::PasswordRendering,
+    shared_vcenters,
     steps::{self, waiting},
     vcenters, vm_gate, vms, zones,
 };
@@ -175,6 +176,12 @@ fn reconcile(
         return first_rollout::hold(facts, desired, record, plan);
     }
     if !proxy::is_known(facts, plan) {
+        restore(facts, desired, record, plan);
+        return;
+    }
+    if let Some(step) = shared_vcenters::hold(facts, desired) {
+        plan.steps.push(step);
+        plan.next = Next::Blocked;
         restore(facts, desired, record, plan);
         return;
     }

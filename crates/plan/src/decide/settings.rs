@@ -15,7 +15,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use snafu::{ResultExt, Snafu};
 
-use super::desired::DesiredDriver;
+use super::{desired::DesiredDriver, shared_vcenters};
 use crate::{
     facts::{ClusterId, Facts, VcenterConnection, VcenterState},
     names,
@@ -126,6 +126,8 @@ fn entries<'a>(
         let shown = verified || passwords != PasswordRendering::Real;
         let credential = vcenter.credentials.as_ref().filter(|_| shown).ok_or_else(unproven)?;
         let (host, port) = vcenter.spec.vc_ip.host_and_port();
+        entries
+            .retain(|entry: &VcenterEntry<'_>| !shared_vcenters::is_same_host(&entry.host, host));
         entries.push(VcenterEntry {
             host: host.to_owned(),
             port: (port != api::text::VcenterAddress::DEFAULT_PORT).then_some(port),

@@ -14,6 +14,7 @@ mod refusing;
 mod rendering;
 mod reporting;
 mod safety;
+mod shared_vcenters;
 mod switching;
 mod timeouts;
 mod unasked;

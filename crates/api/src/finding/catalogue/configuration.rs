@@ -72,6 +72,13 @@ catalogue! {
         why: "VDO cannot tell when the window is open, so it starts no upgrade. Running drivers keep running.",
         remedy: ["kubectl edit vdoconfig --namespace {namespace} {config}   correct spec.upgrades.window; a time zone is a name such as Europe/Berlin or UTC"],
     }
+    SAME_VCENTER = "VDO-1013" {
+        title: "Several VsphereCloudConfigs are for the same vCenter",
+        severity: Warning,
+        seen: "{names} are for the same vCenter, {address}: {problem}",
+        why: "A driver knows each vCenter only once, so it uses the settings of one VsphereCloudConfig and ignores the others. You also have to set a new password or certificate in each; an old password in one of them locks the account.",
+        remedy: ["kubectl edit vspherecloudconfig --namespace {namespace} {first}   add the settings of the others that you need", "kubectl patch vdoconfig --namespace {namespace} {config} --type merge --patch {patch}   names only {first}", "kubectl delete vspherecloudconfig --namespace {namespace} {others}   deletes the ones that the VDOConfig no longer names"],
+    }
     OTHER_INSTALLATION = "VDO-1011" {
         title: "Another installation of VDO manages this cluster",
         severity: Blocker,
