@@ -30,6 +30,7 @@ use runtime::{
 use snafu::{ResultExt, Snafu};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
+use vsphere::login_pace::REPEAT_AFTER;
 
 use crate::{
     act,
@@ -43,7 +44,7 @@ use crate::{
     remediation::Remediator,
     report::{self, Followed, Olm, OperatorMetrics, Statuses},
     unreadable::Unreadable,
-    vcenters::{Vcenters, refusal::REPEAT_AFTER},
+    vcenters::Vcenters,
 };
 
 /// The operator handles changes within this time together.

@@ -17,7 +17,6 @@ use operator::{
     permissions,
     probes::{LIMIT, Probes},
     report::OperatorMetrics,
-    vcenters::refusal::REPEAT_AFTER,
 };
 use runtime::{
     build::BuildInfo,
@@ -31,6 +30,7 @@ use runtime::{
     telemetry::{Format, Logs},
 };
 use tokio_util::sync::CancellationToken;
+use vsphere::login_pace::REPEAT_AFTER;
 
 use crate::command::Command;
 

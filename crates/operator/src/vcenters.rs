@@ -1,7 +1,7 @@
 //! The vCenter pool: one session and one inventory watch for each VsphereCloudConfig.
 //!
 //! A connection lasts until its VsphereCloudConfig or its Secret changes. VDO tries each revision of the Secret at
-//! once. It repeats a login that vCenter refused at the pace of [`refusal::REPEAT_AFTER`], since more attempts would lock
+//! once. It repeats a login that vCenter refused at the pace of [`vsphere::login_pace`], since more attempts would lock
 //! the account. Another operator keeps the pace, because it finds the last attempt in the status. VDO retries
 //! temporary failures (a vCenter that restarts, a privilege that an admin grants later) with growing pauses, on the
 //! same session if there is one.
@@ -27,12 +27,10 @@ use tokio::{sync::watch, task::JoinSet};
 use vsphere::{
     BiosUuid, CallObserver, Client, ClientBuilder, Credentials, MoRef, Trust,
     inventory::{Datastore, Event, Inventory, Lookup, Object, Status, Tree, Vm},
+    login_pace::{Account, Attempts},
 };
 
-use self::{
-    pace::CnsAnswer,
-    refusal::{Attempts, Refused},
-};
+use self::{pace::CnsAnswer, refusal::Refused};
 use crate::audit::{self, Audit, Question, Sights};
 
 /// The pause between two probes, the timeout of one, and how many in a row show that a vCenter hangs: it is
@@ -156,7 +154,7 @@ impl Vcenters {
     }
 
     /// Repeats a login that vCenter refused, once within each period of this length; see
-    /// [`refusal::REPEAT_AFTER`]. A pool without this call never repeats it.
+    /// [`vsphere::login_pace::REPEAT_AFTER`]. A pool without this call never repeats it.
     #[must_use]
     pub fn repeating_refused_logins(mut self, after: Duration) -> Self {
         self.logins.repeat_after = Some(after);
@@ -170,7 +168,7 @@ impl Vcenters {
         for (name, inputs) in &inputs {
             let new = !self.connections.contains_key(name);
             if let Some(refused) = inputs.refused.filter(|_| new) {
-                self.logins.attempts.note(inputs, refused.at);
+                self.logins.attempts.note(&refusal::account(inputs), refused.at);
             }
         }
         for (name, inputs) in inputs {
@@ -424,10 +422,11 @@ async fn stay_connected(
 ) {
     let backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(2));
     let inputs = &reporter.inputs;
+    let account = refusal::account(inputs);
     let mut has_turn = false;
     loop {
         if let Some(refused) = reporter.refused().filter(|_| !has_turn) {
-            logins.turn(inputs).await;
+            logins.turn(&account).await;
             reporter.note_refused(Refused { at: Timestamp::now(), ..refused });
             tokio::time::sleep(refusal::ANNOUNCED).await;
             has_turn = true;
@@ -437,7 +436,7 @@ async fn stay_connected(
         let failed = match client.observer(calls.clone()).connect().await {
             Ok(client) => {
                 reporter.accepted();
-                logins.attempts.forget(inputs);
+                logins.attempts.forget(&account);
                 has_turn = false;
                 follow_session(&client, &reporter, &backoff).await
             }
@@ -449,14 +448,14 @@ async fn stay_connected(
         // vCenter counts an attempt that it did not answer too.
         let counts = refusal::remembered(&failed).is_some() || failed.is_unanswered_login();
         if counts && reporter.refused().is_some() {
-            logins.attempts.note(inputs, Timestamp::now());
+            logins.attempts.note(&account, Timestamp::now());
             has_turn = false;
             continue;
         }
         if is_permanent(&failed) {
             // The login may have been one. An admin can fix its cause, for example grant a role to the account.
-            logins.attempts.note(inputs, Timestamp::now());
-            logins.turn(inputs).await;
+            logins.attempts.note(&account, Timestamp::now());
+            logins.turn(&account).await;
             continue;
         }
         tokio::time::sleep(backoff.failed(())).await;
@@ -465,9 +464,9 @@ async fn stay_connected(
 
 impl LoginPace {
     /// Waits until VDO can repeat a refused login.
-    async fn turn(&self, inputs: &ConnectionInputs) {
+    async fn turn(&self, account: &Account) {
         match self.repeat_after {
-            Some(repeat_after) => self.attempts.turn(inputs, repeat_after).await,
+            Some(repeat_after) => self.attempts.turn(account, repeat_after).await,
             None => std::future::pending().await,
         }
     }
@@ -750,13 +749,13 @@ fn camel(kind: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use vsphere::LoginRefusal;
+    use vsphere::{LoginRefusal, login_pace::REPEAT_AFTER};
 
     use super::*;
 
     const NAME: &str = "vdo/vc";
 
-    pub(super) fn inputs(host: &str, revision: &str) -> ConnectionInputs {
+    fn inputs(host: &str, revision: &str) -> ConnectionInputs {
         let spec = serde_json::json!({"vcIp": host, "credentials": "s"});
         let data = [("username", "user"), ("password", "one")];
         let data: BTreeMap<String, Vec<u8>> =
@@ -920,7 +919,7 @@ mod tests {
     #[tokio::test]
     async fn a_refused_login_on_record_is_not_repeated_before_its_time() {
         let (vcenter, user) = locking().await;
-        let mut vcenters = pool(Some(refusal::REPEAT_AFTER));
+        let mut vcenters = pool(Some(REPEAT_AFTER));
         follow_one(&mut vcenters, inputs_for(&vcenter, &user.name, "wrong"));
         let at = refuses(&vcenters).await.attempted_at.unwrap().0;
         vcenter.forget_calls().await;
@@ -929,7 +928,7 @@ mod tests {
             let inputs = inputs_for(&vcenter, &user.name, "wrong");
             ConnectionInputs { refused, revision: revision.into(), ..inputs }
         };
-        let mut restarted = pool(Some(refusal::REPEAT_AFTER));
+        let mut restarted = pool(Some(REPEAT_AFTER));
         let mut vdoctl = pool(None);
         for vcenters in [&mut vcenters, &mut restarted, &mut vdoctl] {
             // Other certificates are another connection, but the same login.
@@ -947,7 +946,7 @@ mod tests {
         tokio::time::sleep(refusal::ANNOUNCED * 2).await;
         assert_eq!(vcenter.calls().await.count("Login"), 0);
         // An operator does, and announces that before it does.
-        let mut restarted = pool(Some(refusal::REPEAT_AFTER));
+        let mut restarted = pool(Some(REPEAT_AFTER));
         follow_one(&mut restarted, ConnectionInputs { refused, ..on_record("uid/1") });
         let announced = testkit::eventually("the attempt is announced", 10, async || {
             let announced = restarted.refused(NAME).unwrap().attempted_at.unwrap().0;
@@ -967,7 +966,7 @@ mod tests {
     #[tokio::test]
     async fn a_repeated_login_without_an_answer_counts_as_an_attempt() {
         let (vcenter, user) = locking().await;
-        let mut vcenters = pool(Some(refusal::REPEAT_AFTER));
+        let mut vcenters = pool(Some(REPEAT_AFTER));
         let refused = Refused { reason: LoginRefusal::Credentials, at: Timestamp::UNIX_EPOCH };
         vcenter.fault(testkit::Fault::on("Login").dropped()).await;
         let inputs = inputs_for(&vcenter, &user.name, "wrong");

@@ -11,6 +11,7 @@ use tracing::debug;
 use crate::about::{AboutInfo, ServiceContent};
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::login_pace::LoginPace;
 use crate::moref::MoRef;
 use crate::rest::{RestCall, Style, with_session};
 use crate::session::{Protocol, Session, Ticket};
@@ -30,8 +31,8 @@ use crate::xml::codec::Field;
 /// - The client retries a read after a transient failure. It retries a change only if vCenter
 ///   certainly never received the call.
 /// - When vCenter ends the session, the client logs in again, once for all callers.
-/// - The client never repeats rejected credentials. After a login without an answer, it waits with
-///   growing pauses.
+/// - The client never repeats rejected credentials by itself. A program can, at a [`LoginPace`]. After
+///   a login without an answer, the client waits with growing pauses.
 ///
 /// [`Client::shut_down`] ends the session in vCenter. Dropping the last clone, or cancelling
 /// [`ClientBuilder::connect`], ends it in the background while the runtime lives.
@@ -65,6 +66,7 @@ pub struct ClientBuilder {
     user_agent: String,
     limits: Limits,
     observer: Arc<dyn CallObserver>,
+    login_pace: Option<LoginPace>,
 }
 
 impl ClientBuilder {
@@ -102,6 +104,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Counts the logins of this client with those of all clients that have a clone of this pace.
+    #[must_use]
+    pub fn login_pace(mut self, pace: LoginPace) -> Self {
+        self.login_pace = Some(pace);
+        self
+    }
+
     /// Connects, checks that the server is a vCenter of a supported version, and logs in.
     ///
     /// # Errors
@@ -117,7 +126,7 @@ impl ClientBuilder {
             Http::new(self.address?, &self.trust, &self.user_agent, self.limits, self.observer)?;
         let wire = Arc::new(Wire::new(http));
         let credentials = self.credentials.unwrap_or_else(|| Credentials::new("", ""));
-        let session = Session::new(Arc::clone(&wire), credentials);
+        let session = Session::new(Arc::clone(&wire), credentials, self.login_pace);
         let inner = Arc::new_cyclic(|weak: &Weak<Inner>| {
             let mut background = JoinSet::new();
             background.spawn(keep_alive(weak.clone(), wire.http.limits().clone()));
@@ -143,6 +152,7 @@ impl Client {
             user_agent: concat!("vsphere-rs/", env!("CARGO_PKG_VERSION")).to_owned(),
             limits: Limits::default(),
             observer: Arc::new(NoObserver),
+            login_pace: None,
         }
     }
 

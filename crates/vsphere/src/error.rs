@@ -130,7 +130,7 @@ pub enum Error {
     #[snafu(display("{address} refused {method} (HTTP {status}): {message}"))]
     Rest { address: String, method: String, status: u16, message: String },
 
-    /// vCenter rejected the credentials. The client does not try them again.
+    /// vCenter rejected the credentials. The client does not try them again by itself.
     #[snafu(display("{address} does not let {user} log in: {reason}"))]
     LoginRefused { address: String, user: String, reason: LoginRefusal },
 
@@ -229,14 +229,20 @@ pub enum LoginRefusal {
 impl std::fmt::Display for LoginRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Credentials => {
-                "the user name or password is wrong, or the account is locked; they are not tried again until they change"
+            Self::Credentials => "the user name or password is wrong, or the account is locked",
+            Self::Locked => {
+                "the account is locked; unlock it in vCenter, or wait until the lockout ends"
             }
-            Self::Locked => "the account is locked; unlock it in vCenter, then set the credentials again",
-            Self::PasswordExpired => "the password has expired; set a new one in vCenter, then here",
+            Self::PasswordExpired => {
+                "the password has expired; set a new one in vCenter, then here"
+            }
             Self::Missing => "the user name or password is empty",
-            Self::LineBreak => "the user name or password contains a line break; remove it from the stored value",
-            Self::NoPermission => "the user has no role on any object; grant at least Read-only on one",
+            Self::LineBreak => {
+                "the user name or password contains a line break; remove it from the stored value"
+            }
+            Self::NoPermission => {
+                "the user has no role on any object; grant at least Read-only on one"
+            }
         })
     }
 }
@@ -288,6 +294,12 @@ impl Error {
             Self::Unavailable { retry_after, .. } => *retry_after,
             _ => None,
         }
+    }
+
+    /// Whether the client sent nothing, because no login with these credentials can succeed.
+    pub fn is_unsent_login(&self) -> bool {
+        use LoginRefusal::{LineBreak, Missing};
+        matches!(self, Self::LoginRefused { reason: Missing | LineBreak, .. })
     }
 
     /// Whether the client sent a password and received no answer.

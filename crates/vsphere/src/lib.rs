@@ -14,6 +14,7 @@
 //!   session · task_registry                    one login for all; tasks that callers wait for
 //!   rest                                       one REST call
 //!   wire                                       one SOAP call
+//!   login_pace                                 when refused logins are repeated
 //!   transport · credentials                    HTTP, limits, observers; user and password
 //!   error                                      errors with a fix
 //!   soap · about · tls                         messages, server description, certificates
@@ -66,6 +67,7 @@ pub mod fuzzing;
 pub mod groups;
 mod ids;
 pub mod inventory;
+pub mod login_pace;
 mod moref;
 pub mod pbm;
 mod rest;
@@ -88,6 +90,7 @@ pub use self::client::{Client, ClientBuilder};
 pub use self::credentials::Credentials;
 pub use self::error::{Error, LoginRefusal, ProxyRefusal};
 pub use self::ids::{BiosUuid, InstanceUuid};
+pub use self::login_pace::LoginPace;
 pub use self::moref::{Kind, MoRef};
 pub use self::soap::{Fault, FaultKind, Value};
 pub use self::task_registry::{TaskInfo, TaskState};

@@ -94,7 +94,7 @@ async fn the_first_login_is_tried_only_once() {
         let text = error.to_string();
         assert!(
             text.contains("does not let vdo@vsphere.local log in")
-                && text.contains("not tried again"),
+                && text.contains("the user name or password is wrong"),
             "{text}"
         );
         assert_eq!(failed_logins(&vcenter, &user.name).await, 1);

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! SOAP and REST each have a [`ProtocolSession`]. They share the credentials and the login lock.
-//! After a rejected login, neither logs in again until the credentials change. After an unanswered
-//! login, the client waits with growing pauses ([`Limits::login_backoff`]), so that it never locks
-//! the account.
+//! After a rejected login, neither logs in again until the program sets credentials. With a
+//! [`LoginPace`], it can set the same ones again, and the session sends them when the pace allows it.
+//! After an unanswered login, the client waits with growing pauses ([`Limits::login_backoff`]), so
+//! that it never locks the account.
 //!
 //! [`Limits::login_backoff`]: crate::Limits::login_backoff
 
@@ -29,6 +30,7 @@ pub(crate) use self::protocol_session::Ticket;
 use self::protocol_session::{ProtocolSession, SessionState};
 use crate::credentials::Credentials;
 use crate::error::{Error, LoginRefusal};
+use crate::login_pace::{Account, LoginPace};
 use crate::rest;
 use crate::soap::{Fault, FaultKind};
 use crate::wire::{Method, Wire};
@@ -61,8 +63,10 @@ pub(crate) struct Session {
     rest: ProtocolSession,
     /// Held during a login, for either protocol.
     login_lock: tokio::sync::Mutex<()>,
-    /// The error that rejected the credentials. The client does not try them again.
+    /// The error that rejected the credentials. The session does not try them again by itself.
     refused: Mutex<Option<Error>>,
+    /// Shared with the other sessions of the program.
+    pace: Option<LoginPace>,
     generations: AtomicU64,
     /// Logins in progress. They continue when the caller is dropped, so that no session in vCenter
     /// is lost.
@@ -71,7 +75,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(wire: Arc<Wire>, credentials: Credentials) -> Arc<Self> {
+    pub(crate) fn new(
+        wire: Arc<Wire>,
+        credentials: Credentials,
+        pace: Option<LoginPace>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             wire,
             credentials: RwLock::new(credentials),
@@ -79,6 +87,7 @@ impl Session {
             rest: ProtocolSession::default(),
             login_lock: tokio::sync::Mutex::new(()),
             refused: Mutex::new(None),
+            pace,
             generations: AtomicU64::new(0),
             logins: Mutex::new(JoinSet::new()),
             started: Instant::now(),
@@ -134,7 +143,7 @@ impl Session {
             }
             SessionState::Closed => Some(Err(self.shut_down())),
             SessionState::LoggedOut => {
-                self.refusal().clone().or_else(|| self.unanswered_login(protocol)).map(Err)
+                self.standing_refusal().or_else(|| self.unanswered_login(protocol)).map(Err)
             }
         }
     }
@@ -149,6 +158,20 @@ impl Session {
                 self.soap.unanswered_login(now).or_else(|| self.rest.unanswered_login(now))
             }
         }
+    }
+
+    /// The refusal of the credentials, unless vCenter has accepted them on another connection since.
+    fn standing_refusal(&self) -> Option<Error> {
+        let refused = self.refusal().clone()?;
+        let stands = self.pace.as_ref().is_none_or(|pace| {
+            let credentials = self.credentials();
+            pace.has_refused(&self.account(&credentials), &credentials)
+        });
+        stands.then_some(refused)
+    }
+
+    fn account(&self, credentials: &Credentials) -> Account {
+        Account::new(self.wire.name(), credentials.user())
     }
 
     fn refusal(&self) -> MutexGuard<'_, Option<Error>> {
@@ -180,7 +203,7 @@ impl Session {
             }
             Err(error) => {
                 if matches!(error, Error::LoginRefused { .. }) {
-                    warn!(vcenter = self.wire.name(), error = %error.error_chain(), "login refused; this session does not try these credentials again");
+                    warn!(vcenter = self.wire.name(), error = %error.error_chain(), "login refused; the session does not repeat it by itself");
                     *self.refusal() = Some(error.clone());
                 }
                 Err(error)
@@ -192,9 +215,20 @@ impl Session {
         if let Some(reason) = credentials.problem() {
             return Err(self.login_refused(credentials, reason));
         }
-        let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         // vCenter may have been upgraded or replaced since the last login.
         self.wire.discover().await?;
+        let Some(pace) = &self.pace else { return self.open(protocol, credentials).await };
+        let account = self.account(credentials);
+        let claimed = pace.claim(&account, credentials);
+        let earlier = claimed.map_err(|reason| self.login_refused(credentials, reason))?;
+        let outcome = self.open(protocol, credentials).await;
+        pace.finish(&account, credentials, earlier, outcome.as_ref().err());
+        outcome
+    }
+
+    /// Sends the credentials.
+    async fn open(&self, protocol: Protocol, credentials: &Credentials) -> Result<Ticket, Error> {
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let ticket = match protocol {
             Protocol::Soap => {
                 let content = &self.wire.service_info()?.content;
