@@ -10,7 +10,7 @@ use driver_config::{
     csi::{CsiConfig, VirtualCenter},
 };
 use snafu::{ResultExt as _, Snafu};
-use vsphere::Trust;
+use vsphere::{Credentials, Trust};
 
 /// The domain of the topology labels, the same as upstream's.
 const LABEL_DOMAIN: &str = "topology.csi.vmware.com";
@@ -40,6 +40,12 @@ pub struct VcenterSettings {
     pub trust: Trust,
     /// All datacenters if empty.
     pub datacenters: Vec<String>,
+}
+
+impl VcenterSettings {
+    pub fn credentials(&self) -> Credentials {
+        Credentials::new(self.user.as_str(), self.password.expose().to_owned())
+    }
 }
 
 /// A tag category and the node label with its value.

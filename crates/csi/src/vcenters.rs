@@ -17,6 +17,7 @@ use std::{
 use snafu::Snafu;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use vsphere::LoginPace;
 
 pub use self::{
     attach_queue::{AttachQueue, Refused},
@@ -40,6 +41,8 @@ pub struct SharedSettings {
     pub with_tags: bool,
     pub user_agent: String,
     pub intervals: Intervals,
+    /// Shared by all connections, whatever settings they have.
+    pub logins: LoginPace,
     pub metrics: Metrics,
 }
 
@@ -123,6 +126,11 @@ impl Supervisor {
         all.retain(|name, running| {
             let keep = settings.iter().any(|new| running.vcenter.can_become(new, shared));
             if !keep {
+                // Other credentials are tried at once, also with other settings.
+                let new = settings.iter().find(|new| new.name == *name);
+                if let Some(new) = new.filter(|new| running.vcenter.has_other_credentials(new)) {
+                    shared.logins.allow(&new.name, &new.credentials());
+                }
                 tracing::info!(vcenter = &**name, "disconnecting");
                 running.stop.cancel();
                 shared.metrics.vcenters.forget(name);

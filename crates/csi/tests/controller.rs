@@ -10,6 +10,8 @@ mod copies;
 mod detach;
 #[path = "controller/recovery.rs"]
 mod recovery;
+#[path = "controller/refused_logins.rs"]
+mod refused_logins;
 
 use std::{sync::Arc, time::Duration};
 

@@ -29,7 +29,7 @@ use serde_json::json;
 use testkit::{ControlPlane, Inventory, Vcenter, Vm, eventually};
 use tokio::task::JoinSet;
 use tonic::{Code, Request};
-use vsphere::Trust;
+use vsphere::{LoginPace, Trust};
 
 const ZONE: &str = "topology.csi.vmware.com/k8s-zone";
 
@@ -58,6 +58,7 @@ async fn connect(all: &[&Vcenter]) -> (Vcenters, Supervisor) {
         with_tags: true,
         user_agent: "vsphere-csi/test".into(),
         intervals: Intervals::default(),
+        logins: LoginPace::default(),
         metrics: Metrics::default(),
     };
     supervisor.apply(&settings.collect::<Vec<_>>(), &shared);

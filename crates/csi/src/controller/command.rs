@@ -16,6 +16,7 @@ use runtime::{
 use snafu::{ResultExt as _, Snafu};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use vsphere::LoginPace;
 
 use super::{
     ControllerService, ControllerSettings,
@@ -129,6 +130,7 @@ pub async fn run(arguments: ControllerArguments, build: BuildInfo) -> Result<(),
         with_tags: !configuration.categories.is_empty(),
         user_agent: build.user_agent(),
         intervals: Intervals::default(),
+        logins: LoginPace::default(),
         metrics: metrics.clone(),
     };
     supervisor.apply(&configuration.vcenters, &shared);

@@ -1,6 +1,7 @@
 //! One vCenter: its connection, inventory watch, volumes and tags, independent of the others.
 
 use std::{
+    convert::Infallible,
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
@@ -13,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use vsphere::{
-    BiosUuid, Client, Credentials,
+    BiosUuid, Client, Credentials, LoginPace,
     cns::ContainerCluster,
     inventory::{
         Absence, Cluster, Datastore, Event, Host, Inventory, Lookup, Selection, Status, Vm, Watch,
@@ -40,7 +41,7 @@ pub struct Vcenter {
     shared: SharedSettings,
     connection: RwLock<Option<Connection>>,
     problem: Mutex<Option<String>>,
-    credentials: watch::Sender<(String, driver_config::SecretText)>,
+    credentials: watch::Sender<Credentials>,
 }
 
 /// A connected vCenter. Clones share everything.
@@ -118,7 +119,7 @@ impl Connection {
         let why = match self.inventory.status() {
             Status::Live => return Ok(()),
             Status::Starting => "its inventory is not read yet".to_owned(),
-            Status::Unreachable(error) => error.error_chain(),
+            Status::Unreachable(error) => LoginPace::error_chain(&error),
             Status::Ended => "the inventory watch ended".to_owned(),
         };
         VcenterSnafu { vcenter: self.name.clone(), why }.fail()
@@ -127,7 +128,7 @@ impl Connection {
 
 impl Vcenter {
     pub fn new(settings: VcenterSettings, shared: SharedSettings) -> Arc<Self> {
-        let credentials = (settings.user.clone(), settings.password.clone());
+        let credentials = settings.credentials();
         Arc::new(Self {
             settings,
             shared,
@@ -147,12 +148,17 @@ impl Vcenter {
     }
 
     pub(super) fn offer_credentials(&self, new: &VcenterSettings) {
-        let offered = (new.user.clone(), new.password.clone());
+        let offered = new.credentials();
         self.credentials.send_if_modified(|known| {
             let changed = *known != offered;
             *known = offered;
             changed
         });
+    }
+
+    /// Whether these settings have other credentials.
+    pub(super) fn has_other_credentials(&self, new: &VcenterSettings) -> bool {
+        *self.credentials.borrow() != new.credentials()
     }
 
     /// `Err` before the first complete inventory.
@@ -189,56 +195,103 @@ impl Vcenter {
         let connecting = self.connect(&mut credentials);
         let Some(client) = stop.run_until_cancelled(connecting).await else { return };
         let watch = client.watch(selection(&self.settings.datacenters));
-        let following = self.follow(&client, &watch, &mut credentials);
-        stop.run_until_cancelled(following).await;
+        let following = async {
+            tokio::select! {
+                () = self.follow(&client, &watch) => {}
+                never = self.keep_logged_in(&client, &mut credentials) => match never {},
+            }
+        };
+        stop.run_until_cancelled(Box::pin(following)).await;
         *self.connection.write().unwrap_or_else(PoisonError::into_inner) = None;
         watch.stop().await;
         client.shut_down().await;
     }
 
-    /// Retries until connected. Rejected credentials are not retried until they change.
-    async fn connect(
-        &self,
-        credentials: &mut watch::Receiver<(String, driver_config::SecretText)>,
-    ) -> Client {
-        let backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
+    /// Retries until connected: rejected credentials at the pace of refused logins.
+    async fn connect(&self, credentials: &mut watch::Receiver<Credentials>) -> Client {
+        let (logins, backoff) = (&self.shared.logins, Backoff::new(FIRST_RETRY, MAX_RETRY));
         loop {
-            let (user, password) = credentials.borrow_and_update().clone();
+            let offered = credentials.borrow_and_update().clone();
+            if let Some(refusal) = logins.refusal(&self.settings.name, &offered) {
+                self.set_problem(Some(LoginPace::error_chain(&refusal)));
+            }
+            tokio::select! {
+                () = self.new_credentials(credentials) => continue,
+                () = logins.turn(&self.settings.name, &offered) => {}
+            }
             let connecting = Client::builder(&*self.settings.name)
                 .trust(self.settings.trust.clone())
-                .credentials(Credentials::new(user, password.expose().to_owned()))
+                .credentials(offered.clone())
                 .user_agent(self.shared.user_agent.clone())
                 .limits(self.shared.intervals.limits.clone())
                 .observer(self.shared.metrics.observer())
+                .login_pace(logins.clone())
                 .connect();
             let error = match connecting.await {
                 Ok(client) => return client,
                 Err(error) => error,
             };
-            self.set_problem(Some(error.error_chain()));
-            let rejected = matches!(error, vsphere::Error::LoginRefused { .. });
-            let changed = credentials_changed(credentials);
-            if rejected {
-                changed.await;
-            } else {
+            self.set_problem(Some(LoginPace::error_chain(&error)));
+            let again = async {
+                if error.is_unsent_login() {
+                    std::future::pending::<()>().await;
+                }
+                sleep(backoff.failed(())).await;
+            };
+            tokio::select! {
+                () = self.new_credentials(credentials) => {}
+                () = again => {}
+            }
+        }
+    }
+
+    /// Uses new credentials once vCenter accepts them, and repeats refused logins at their pace.
+    async fn keep_logged_in(
+        &self,
+        client: &Client,
+        credentials: &mut watch::Receiver<Credentials>,
+    ) -> Infallible {
+        let (logins, backoff) = (&self.shared.logins, Backoff::new(FIRST_RETRY, MAX_RETRY));
+        loop {
+            let offered = credentials.borrow().clone();
+            let mut is_new = tokio::select! {
+                () = self.new_credentials(credentials) => true,
+                () = logins.repeat(&self.settings.name, &offered) => false,
+            };
+            loop {
+                let offered = credentials.borrow_and_update().clone();
+                let used = self.use_credentials(client, offered.clone(), is_new).await;
+                let Err(error) = used else {
+                    backoff.succeeded(&());
+                    break;
+                };
+                if error.is_unsent_login() {
+                    break;
+                }
+                is_new &= !matches!(error, vsphere::Error::LoginRefused { .. });
+                let again = async {
+                    sleep(backoff.failed(())).await;
+                    logins.turn(&self.settings.name, &offered).await;
+                };
                 tokio::select! {
-                    () = changed => {}
-                    () = sleep(backoff.failed(())) => {}
+                    () = self.new_credentials(credentials) => is_new = true,
+                    () = again => {}
                 }
             }
         }
     }
 
+    /// Waits until the credentials change, and allows a login with them.
+    async fn new_credentials(&self, credentials: &mut watch::Receiver<Credentials>) {
+        credentials_changed(credentials).await;
+        self.shared.logins.allow(&self.settings.name, &credentials.borrow());
+    }
+
     /// Publishes the connection once inventory, volumes and tags are known, and keeps them current.
-    async fn follow(
-        &self,
-        client: &Client,
-        watch: &Watch,
-        credentials: &mut watch::Receiver<(String, driver_config::SecretText)>,
-    ) {
+    async fn follow(&self, client: &Client, watch: &Watch) {
         let mut events = watch.inventory().events();
         while let Err(error) = watch.inventory().ready().await {
-            self.set_problem(Some(error.error_chain()));
+            self.set_problem(Some(LoginPace::error_chain(&error)));
             // The watch keeps trying; the next event says that something changed.
             if events.next().await.is_none() {
                 return;
@@ -254,18 +307,10 @@ impl Vcenter {
         }
         *self.connection.write().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
         self.set_problem(None);
-        loop {
-            tokio::select! {
-                event = events.next() => match event {
-                    Some(event) => self.handle(event, &connection, &mut background),
-                    None => return self.set_problem(Some("the inventory watch ended".into())),
-                },
-                () = credentials_changed(credentials) => {
-                    let (user, password) = credentials.borrow_and_update().clone();
-                    self.use_credentials(client, &user, password.expose()).await;
-                }
-            }
+        while let Some(event) = events.next().await {
+            self.handle(event, &connection, &mut background);
         }
+        self.set_problem(Some("the inventory watch ended".into()));
     }
 
     async fn open(&self, client: &Client, inventory: &Inventory) -> Connection {
@@ -279,7 +324,7 @@ impl Vcenter {
             match read.await {
                 Ok(user) => break user,
                 Err(error) => {
-                    self.set_problem(Some(error.error_chain()));
+                    self.set_problem(Some(LoginPace::error_chain(&error)));
                     sleep(backoff.failed(())).await;
                 }
             }
@@ -319,7 +364,7 @@ impl Vcenter {
                     }
                 });
             }
-            Event::Unreachable(error) => self.set_problem(Some(error.error_chain())),
+            Event::Unreachable(error) => self.set_problem(Some(LoginPace::error_chain(&error))),
             Event::Appeared(object) | Event::Changed { after: object, .. } => {
                 if object.as_vm().is_none() && object.as_datastore().is_none() {
                     connection.tags.request_refresh();
@@ -329,20 +374,37 @@ impl Vcenter {
         }
     }
 
-    async fn use_credentials(&self, client: &Client, user: &str, password: &str) {
+    /// Changes the credentials after vCenter accepted them.
+    async fn use_credentials(
+        &self,
+        client: &Client,
+        offered: Credentials,
+        is_new: bool,
+    ) -> Result<(), vsphere::Error> {
         let vcenter = &*self.settings.name;
         let began = Instant::now();
-        let offered = Credentials::new(user.to_owned(), password.to_owned());
-        match client.set_credentials(offered).await {
-            Ok(()) => {
-                tracing::info!(vcenter, took = ?began.elapsed(), "the new credentials are in use");
+        let Err(error) = client.set_credentials(offered).await else {
+            let took = began.elapsed();
+            if is_new {
+                tracing::info!(vcenter, ?took, "the new credentials are in use");
+            } else {
+                tracing::info!(vcenter, ?took, "vCenter accepts the login now");
             }
-            Err(error) => tracing::error!(
+            return Ok(());
+        };
+        let chain = LoginPace::error_chain(&error);
+        if !matches!(error, vsphere::Error::LoginRefused { .. }) {
+            tracing::warn!(vcenter, error = chain, "the credentials cannot be verified yet");
+        } else if is_new {
+            tracing::error!(
                 vcenter,
-                error = error.error_chain(),
+                error = chain,
                 "the new credentials are not accepted; the old ones stay in use"
-            ),
+            );
+        } else {
+            tracing::warn!(vcenter, error = chain, "vCenter still refuses the login");
         }
+        Err(error)
     }
 }
 

@@ -20,7 +20,7 @@ use csi::{
 use testkit::{Inventory, Vcenter, Vm, Workdir, eventually};
 use tonic::{Request, Status};
 use vsphere::{
-    Client, Credentials, Trust,
+    Client, Credentials, LoginPace, Trust,
     cns::{QueryFilter, Volume as CnsVolume},
 };
 
@@ -183,6 +183,7 @@ fn connect(
         with_tags,
         user_agent: "vsphere-csi/test".into(),
         intervals,
+        logins: LoginPace::default(),
         metrics: metrics.clone(),
     };
     supervisor.apply(&[settings], &shared);
