@@ -3,6 +3,7 @@
 mod tags;
 
 use std::{
+    convert::Infallible,
     sync::{
         Arc, Mutex, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, Ordering},
@@ -14,11 +15,11 @@ use runtime::backoff::Backoff;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use vsphere::{
-    Client, Credentials, Limits, Trust,
+    Client, Credentials, Limits, LoginPace, Trust,
     inventory::{Event, Inventory, Object, Status, Tree, View, Watch},
 };
 
@@ -54,6 +55,8 @@ pub struct SharedSettings {
     /// Whether nodes have labels with their host and cluster.
     pub host_labels: bool,
     pub limits: Limits,
+    /// Shared by all connections, whatever settings they have.
+    pub logins: LoginPace,
     pub user_agent: String,
     pub metrics: Metrics,
     pub signals: mpsc::UnboundedSender<Signal>,
@@ -226,43 +229,63 @@ impl PooledVcenter {
         if !self.shared.categories.is_empty() {
             background.spawn(self.clone().refresh_tags(client.clone()));
         }
-        self.watch_until(&client, &watch, &mut credentials, &stop).await;
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.follow(&watch) => {}
+            never = self.keep_logged_in(&client, &mut credentials) => match never {},
+        }
         background.abort_all();
         watch.stop().await;
         client.shut_down().await;
     }
 
-    /// Retries until connected. Rejected credentials are not retried until they change.
+    /// Retries until connected: rejected credentials at the pace of refused logins.
     async fn connect(&self, credentials: &mut watch::Receiver<CredentialState>) -> Client {
-        let backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
+        let (logins, backoff) = (&self.shared.logins, Backoff::new(FIRST_RETRY, MAX_RETRY));
+        let mut before: Option<Credentials> = None;
         loop {
-            let state = credentials.borrow_and_update().clone();
-            let rejected = match state {
-                CredentialState::Pending => true,
+            let offered = match credentials.borrow_and_update().clone() {
+                CredentialState::Usable(offered) => Some(offered),
                 CredentialState::Unusable(why) => {
                     self.set_problem(Some(why));
-                    true
+                    None
                 }
-                CredentialState::Usable(credentials) => match self.try_connect(credentials).await {
-                    Ok(client) => return client,
-                    Err((why, rejected)) => {
-                        self.set_problem(Some(why));
-                        rejected
-                    }
-                },
+                CredentialState::Pending => None,
             };
-            let changed = credentials_changed(credentials);
-            if rejected {
-                changed.await;
-            } else {
-                tokio::select! {
-                    () = changed => {}
-                    () = sleep(backoff.failed(())) => {}
+            let Some(offered) = offered else {
+                credentials_changed(credentials).await;
+                continue;
+            };
+            // An earlier connection can have tried the first credentials. Later ones are a change.
+            if before.replace(offered.clone()).is_some_and(|before| before != offered) {
+                logins.allow(self.name(), &offered);
+            }
+            if let Some(refusal) = logins.refusal(self.name(), &offered) {
+                self.set_problem(Some(LoginPace::error_chain(&refusal)));
+            }
+            tokio::select! {
+                () = credentials_changed(credentials) => continue,
+                () = logins.turn(self.name(), &offered) => {}
+            }
+            let (why, is_unsent) = match self.try_connect(offered).await {
+                Ok(client) => return client,
+                Err(failure) => failure,
+            };
+            self.set_problem(Some(why));
+            let again = async {
+                if is_unsent {
+                    std::future::pending::<()>().await;
                 }
+                sleep(backoff.failed(())).await;
+            };
+            tokio::select! {
+                () = credentials_changed(credentials) => {}
+                () = again => {}
             }
         }
     }
 
+    /// The error contains its text and whether the controller sent nothing, because of the credentials.
     async fn try_connect(&self, credentials: Credentials) -> Result<Client, (String, bool)> {
         let trust = match &self.settings.trust {
             TrustSource::System => Trust::System,
@@ -286,76 +309,102 @@ impl PooledVcenter {
             .user_agent(self.shared.user_agent.clone())
             .limits(self.shared.limits.clone())
             .observer(self.shared.metrics.observer(self.name()))
+            .login_pace(self.shared.logins.clone())
             .connect();
-        connecting.await.map_err(|error| {
-            (error.error_chain(), matches!(error, vsphere::Error::LoginRefused { .. }))
-        })
+        connecting.await.map_err(|error| (LoginPace::error_chain(&error), error.is_unsent_login()))
     }
 
-    /// Forwards inventory events and applies new credentials until `stop`.
-    async fn watch_until(
-        &self,
-        client: &Client,
-        watch: &Watch,
-        credentials: &mut watch::Receiver<CredentialState>,
-        stop: &CancellationToken,
-    ) {
+    /// Forwards inventory events until the watch ends.
+    async fn follow(&self, watch: &Watch) {
         let mut events = watch.inventory().events();
         // The status covers everything before the subscription above.
         self.apply_status(&watch.inventory().status());
-        let mut retry_at: Option<Instant> = None;
-        let backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
+        while let Some(event) = events.next().await {
+            self.handle_event(event, watch.inventory());
+        }
+        self.set_problem(Some("the watch ended".into()));
+    }
+
+    /// Uses new credentials once vCenter accepts them, and repeats refused logins at their pace.
+    async fn keep_logged_in(
+        &self,
+        client: &Client,
+        credentials: &mut watch::Receiver<CredentialState>,
+    ) -> Infallible {
+        let (logins, backoff) = (&self.shared.logins, Backoff::new(FIRST_RETRY, MAX_RETRY));
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                event = events.next() => match event {
-                    Some(event) => self.handle_event(event, watch.inventory()),
-                    None => return self.set_problem(Some("the watch ended".into())),
-                },
-                () = credentials_changed(credentials) => retry_at = Some(Instant::now()),
-                () = sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {
-                    retry_at = None;
-                    let state = credentials.borrow_and_update().clone();
-                    if let CredentialState::Usable(credentials) = state {
-                        retry_at = self.use_credentials(client, credentials, &backoff).await;
-                    }
+            let offered = credentials.borrow().usable().cloned();
+            let repeating = async {
+                match &offered {
+                    Some(offered) => logins.repeat(self.name(), offered).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let mut is_new = tokio::select! {
+                () = self.new_credentials(credentials) => true,
+                () = repeating => false,
+            };
+            loop {
+                let offered = credentials.borrow_and_update().usable().cloned();
+                let Some(offered) = offered else { break };
+                let used = self.use_credentials(client, offered.clone(), is_new).await;
+                let Err(error) = used else {
+                    backoff.succeeded(&());
+                    break;
+                };
+                if error.is_unsent_login() {
+                    break;
+                }
+                is_new &= !matches!(error, vsphere::Error::LoginRefused { .. });
+                let again = async {
+                    sleep(backoff.failed(())).await;
+                    logins.turn(self.name(), &offered).await;
+                };
+                tokio::select! {
+                    () = self.new_credentials(credentials) => is_new = true,
+                    () = again => {}
                 }
             }
         }
     }
 
-    /// Changes the credentials after vCenter accepted them. Returns when to retry if vCenter did not
-    /// answer.
+    /// Waits until the credentials change, and allows a login with them.
+    async fn new_credentials(&self, credentials: &mut watch::Receiver<CredentialState>) {
+        credentials_changed(credentials).await;
+        if let Some(new) = credentials.borrow().usable() {
+            self.shared.logins.allow(self.name(), new);
+        }
+    }
+
+    /// Changes the credentials after vCenter accepted them.
     async fn use_credentials(
         &self,
         client: &Client,
-        credentials: Credentials,
-        backoff: &Backoff<()>,
-    ) -> Option<Instant> {
+        offered: Credentials,
+        is_new: bool,
+    ) -> Result<(), vsphere::Error> {
         let vcenter = &**self.name();
-        match client.set_credentials(credentials).await {
-            Ok(()) => {
+        let Err(error) = client.set_credentials(offered).await else {
+            if is_new {
                 tracing::info!(vcenter, "the new credentials are in use");
-                backoff.succeeded(&());
-                None
+            } else {
+                tracing::info!(vcenter, "vCenter accepts the login now");
             }
-            Err(error) if matches!(error, vsphere::Error::LoginRefused { .. }) => {
-                tracing::error!(
-                    vcenter,
-                    error = error.error_chain(),
-                    "vCenter rejects the new credentials; the old ones stay in use"
-                );
-                None
-            }
-            Err(error) => {
-                tracing::warn!(
-                    vcenter,
-                    error = error.error_chain(),
-                    "the new credentials cannot be verified yet"
-                );
-                Some(Instant::now() + backoff.failed(()))
-            }
+            return Ok(());
+        };
+        let chain = LoginPace::error_chain(&error);
+        if !matches!(error, vsphere::Error::LoginRefused { .. }) {
+            tracing::warn!(vcenter, error = chain, "the credentials cannot be verified yet");
+        } else if is_new {
+            tracing::error!(
+                vcenter,
+                error = chain,
+                "vCenter rejects the new credentials; the old ones stay in use"
+            );
+        } else {
+            tracing::warn!(vcenter, error = chain, "vCenter still refuses the login");
         }
+        Err(error)
     }
 
     fn handle_event(&self, event: Event, inventory: &Inventory) {
@@ -395,7 +444,7 @@ impl PooledVcenter {
         match status {
             Status::Live => self.set_problem(None),
             Status::Starting => {}
-            Status::Unreachable(error) => self.set_problem(Some(error.error_chain())),
+            Status::Unreachable(error) => self.set_problem(Some(LoginPace::error_chain(error))),
             Status::Ended => self.set_problem(Some("the inventory watch ended".into())),
         }
     }

@@ -28,7 +28,7 @@ use runtime::{
 use snafu::{OptionExt as _, ResultExt as _, Snafu};
 use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
-use vsphere::Limits;
+use vsphere::{Limits, LoginPace};
 
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 /// How often the configuration and its CA files are read and the probes are updated.
@@ -291,6 +291,7 @@ fn shared(
         refresh_labels: settings.flags.refresh_labels,
         host_labels: settings.flags.host_labels,
         limits: Limits { longest_pause, rest_keep_alive, call, connect, idle, ..usual },
+        logins: LoginPace::default(),
         user_agent: build.user_agent(),
         metrics: metrics.clone(),
         signals,

@@ -29,6 +29,15 @@ pub enum CredentialState {
     Unusable(String),
 }
 
+impl CredentialState {
+    pub fn usable(&self) -> Option<&Credentials> {
+        match self {
+            Self::Usable(credentials) => Some(credentials),
+            Self::Pending | Self::Unusable(_) => None,
+        }
+    }
+}
+
 #[derive(Debug, Snafu)]
 enum CredentialError {
     #[snafu(display("the directory {path} cannot be read"))]

@@ -21,6 +21,7 @@ fn controller() -> (Controller, PoolSupervisor) {
         refresh_labels: false,
         host_labels: false,
         limits: vsphere::Limits::default(),
+        logins: vsphere::LoginPace::default(),
         user_agent: "test".into(),
         metrics: metrics.clone(),
         signals: mpsc::unbounded_channel().0,
