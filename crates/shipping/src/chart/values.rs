@@ -24,11 +24,15 @@ pub(crate) struct Values {
     crds: Crds,
     /// Namespaces in which VDO can adopt drivers, in addition to `kube-system` and `vmware-system-csi`. The chart grants
     /// the permissions there. The namespaces must exist.
-    #[schemars(inner(length(min = 1)))]
+    #[schemars(extend("uniqueItems" = true, "items" = {
+        "type": "string",
+        "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+        "not": {"enum": ["kube-system", "vmware-system-csi"]},
+    }))]
     driver_namespaces: Vec<String>,
     /// More arguments of the operator, such as `--log=debug`.
     extra_args: Vec<String>,
-    /// More environment variables of the operator.
+    /// More environment variables of the operator. Those that the chart sets have values of their own.
     extra_env: Vec<Variable>,
     /// Values that a parent chart shares with all its subcharts. This chart ignores them.
     global: Map<String, Value>,
@@ -43,7 +47,10 @@ pub(crate) struct Values {
     node_selector: BTreeMap<String, String>,
     /// More annotations of the operator's pods.
     pod_annotations: BTreeMap<String, String>,
-    /// More labels of the operator's pods.
+    /// More labels of the operator's pods. The chart sets `app.kubernetes.io/name` and `app.kubernetes.io/version`.
+    #[schemars(extend("propertyNames" = {
+        "not": {"enum": ["app.kubernetes.io/name", "app.kubernetes.io/version"]},
+    }))]
     pod_labels: BTreeMap<String, String>,
     /// The port of the operator's metrics. On the host network, only the node itself reaches it, and another program of the
     /// node can need the default port.
@@ -160,7 +167,10 @@ struct Toleration {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Variable {
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1), extend("not" = {"enum": [
+        "POD_NAME", "VDO_NAMESPACE", "VDO_SOCKET", "VDO_LISTEN", "VDO_DRIVER_NAMESPACES", "HTTP_PROXY", "HTTPS_PROXY",
+        "NO_PROXY",
+    ]}))]
     name: String,
     #[serde(default)]
     value: Option<String>,

@@ -98,6 +98,15 @@ fn bad_values_are_refused_by_name() {
         (json!({"resources": {"limit": {}}}), "limit"),
         (json!({"extraEnv": [{"value": "a"}]}), "name"),
         (json!({"crds": {"install": "yes"}}), "install"),
+        // VDO can adopt drivers there in any case, and the chart would render the same Role twice.
+        (json!({"driverNamespaces": ["kube-system"]}), "driverNamespaces"),
+        (json!({"driverNamespaces": ["vmware-system-csi"]}), "driverNamespaces"),
+        (json!({"driverNamespaces": ["a", "a"]}), "driverNamespaces"),
+        (json!({"driverNamespaces": ["Foo Bar"]}), "driverNamespaces"),
+        // The chart sets these itself.
+        (json!({"extraEnv": [{"name": "VDO_LISTEN", "value": "a"}]}), "name"),
+        (json!({"extraEnv": [{"name": "HTTPS_PROXY", "value": "a"}]}), "name"),
+        (json!({"podLabels": {"app.kubernetes.io/name": "mine"}}), "app.kubernetes.io/name"),
     ];
     for (values, field) in bad {
         let output = helm.template(&values, &[]);
