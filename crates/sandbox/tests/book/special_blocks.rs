@@ -11,12 +11,13 @@ use crate::{
 };
 
 /// Blocks that are not run: page, reason and number of blocks.
-const NOT_RUN: [(&str, &str, usize); 15] = [
+const NOT_RUN: [(&str, &str, usize); 16] = [
     ("docs/catalog.md", "tests push catalogs into a real registry", 1),
     ("docs/cloud-controller.md", "a part of a pod, not an object of the cluster", 1),
     ("docs/cloud-controller.md", "a test of the cloud controller applies it", 1),
     ("docs/cloud-controller.md", "a test of the cloud controller reads it", 1),
     ("docs/contributing.md", "mdbook is needed to look at the book, not to test it", 1),
+    ("docs/install.md", "it needs two releases", 1),
     ("docs/install-gitops.md", "Argo CD and Flux are not part of the tests", 2),
     ("docs/install-helm.md", "a test of the chart runs it", 7),
     ("docs/install-olm.md", "OLM is not part of the tests", 5),
