@@ -10,7 +10,7 @@ use testkit::{Registry, Workdir};
 
 use super::{
     VERSION,
-    checkout::{Checkout, layout_digest},
+    checkout::{Checkout, built, layout_digest},
 };
 use crate::{run, shown};
 
@@ -26,6 +26,9 @@ fn sum_again(release: &Path, file: &str) {
         if old.ends_with(&format!("  {file}")) { line.trim_end() } else { old }.to_owned() + "\n"
     });
     fs::write(release.join("SHA256SUMS"), changed.collect::<String>()).unwrap();
+    let sign =
+        ["-sign", "-rawin", "-inkey", "../key.pem", "-in", "SHA256SUMS", "-out", "SHA256SUMS.sig"];
+    run(Command::new("openssl").current_dir(release).arg("pkeyutl").args(sign));
 }
 
 #[tokio::test]
@@ -45,6 +48,12 @@ async fn a_published_release_is_complete_before_clusters_follow_its_catalog() {
         assert!(!output.status.success(), "{}", shown(&output));
         assert!(shown(&output).contains(expected), "{}", shown(&output));
     };
+
+    // Somebody changed the checksums.
+    let sums = fs::read(release.join("SHA256SUMS")).unwrap();
+    fs::write(release.join("SHA256SUMS"), [&sums[..], b"\n"].concat()).unwrap();
+    refused("SHA256SUMS.sig is no signature of SHA256SUMS by vdo.pub: nothing was pushed");
+    fs::write(release.join("SHA256SUMS"), sums).unwrap();
 
     // The image of a driver cannot be pushed.
     let name = format!("vdo-csi-{VERSION}.oci.tar");
@@ -73,6 +82,58 @@ async fn a_published_release_is_complete_before_clusters_follow_its_catalog() {
     }
     assert_eq!(shown(&catalog("1")), shown(&catalog(VERSION)));
     assert!(printed.contains(shown(&catalog("1")).trim()), "{printed}");
+
+    // A release of an earlier line has an older catalog. Clusters keep the newer one.
+    let followed = shown(&catalog("1"));
+    let newer = Registry::start().await;
+    let other = format!("{}/vmware-tanzu", newer.address());
+    let follow = |serial: u32| {
+        let text = fs::read_to_string(release.join("catalog.yaml")).unwrap();
+        let own = text.lines().find(|line| line.starts_with("serial: ")).unwrap();
+        let catalog =
+            workdir.write("catalog.yaml", &text.replace(own, &format!("serial: {serial}")));
+        let mut vdoctl = Command::new(built().join("vdoctl"));
+        vdoctl.current_dir(&checkout.folder).args(["catalog", "sign", "--key=key.pem"]);
+        let artifact = oci::Artifact {
+            title: "catalog.bundle.json".into(),
+            media_type: "application/json".into(),
+            content: run(vdoctl.arg(catalog.unwrap())).into_bytes(),
+        };
+        let layout = workdir.path().join(format!("followed-{serial}"));
+        for (path, content) in artifact.layout().unwrap() {
+            let path = layout.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let tag = format!("{other}/vdo-catalog:1");
+        run(Command::new(testkit::peer("crane")).arg("push").arg(layout).arg(&tag));
+        shown(&digest(&tag))
+    };
+    let kept = follow(99);
+    let output = checkout.publish(&other).output().unwrap();
+    assert!(output.status.success(), "{}", shown(&output));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("clusters keep the catalog with the serial 99"), "{message}");
+    assert_eq!(shown(&digest(&format!("{other}/vdo-catalog:1"))), kept);
+    assert_eq!(shown(&digest(&format!("{other}/vdo-catalog:{VERSION}"))), followed);
+    follow(2);
+    let output = checkout.publish(&other).output().unwrap();
+    assert!(shown(&output).contains("another catalog with the serial 2"), "{}", shown(&output));
+    follow(1);
+    let output = checkout.publish(&other).output().unwrap();
+    assert!(output.status.success(), "{}", shown(&output));
+    assert_eq!(shown(&digest(&format!("{other}/vdo-catalog:1"))), followed);
+
+    // A published version stays as it is.
+    let image = format!("{site}/vdo:{VERSION}");
+    let published = shown(&digest(&image));
+    let crane = || Command::new(testkit::peer("crane"));
+    run(crane().args(["copy", &format!("{site}/vdo-csi:{VERSION}"), &image]));
+    let moved = shown(&digest(&image));
+    assert_ne!(moved, published);
+    refused("is published already, with other contents");
+    assert_eq!(shown(&digest(&image)), moved, "nothing was pushed");
+    run(crane().args(["copy", &format!("{site}/vdo@{}", published.trim()), &image]));
 
     let mut unsigned = checkout.publish(&site);
     let unsigned = unsigned.env("COSIGN_KEY", "cosign.key").output().unwrap();
