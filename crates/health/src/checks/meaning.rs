@@ -25,7 +25,7 @@ use crate::{
     messages::{Matcher, Message},
 };
 
-/// What the facts show about a finding that can be behind a message.
+/// The judgement of the facts on a finding that can be behind a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Judgement {
     Refuted,
@@ -228,7 +228,7 @@ impl<'a> Meanings<'a> {
         Some(Meaning { line, message, is_confirmed, causes, question })
     }
 
-    /// What the facts show about a finding that can be behind a line.
+    /// Judges a finding that can be behind a line.
     fn judge(&self, definition: &'static Definition, line: &str, about: &About<'_>) -> Judgement {
         if is_about_connection(definition) && self.names_another_server(line) {
             return Judgement::Refuted;

@@ -62,7 +62,7 @@ const DRY_RUNS: [&str; 11] = [
 
 /// Values of the placeholders: in commands that contain the first text, the third replaces the second. The first match
 /// applies.
-const PLACEHOLDERS: [(&str, &str, &str); 72] = [
+const PLACEHOLDERS: [(&str, &str, &str); 74] = [
     // The node stays ready, because the VM that is off is a spare one.
     ("kubectl wait", "=Ready=Unknown", "=Ready"),
     ("annotate vdoconfig", "<name>", "vdo"),
@@ -114,6 +114,8 @@ const PLACEHOLDERS: [(&str, &str, &str); 72] = [
     ("delete deployment", "<deployment>", "vdo"),
     ("pvc", "<name>", "spare"),
     ("vspherecloudconfig", "<config>", "vcenter-a"),
+    ("vspherecloudconfig", "<first>", "vcenter-a"),
+    ("vspherecloudconfig", "<others>", "vcenter-a"),
     ("vdoconfig", "<config>", "vdo"),
     ("vdoconfig", "<others>", "vdo"),
     ("", "<approval>", "vdo.vmware.com/approve-csi"),
