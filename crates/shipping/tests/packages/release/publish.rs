@@ -89,9 +89,9 @@ async fn a_published_release_is_complete_before_clusters_follow_its_catalog() {
     let other = format!("{}/vmware-tanzu", newer.address());
     let follow = |serial: u32| {
         let text = fs::read_to_string(release.join("catalog.yaml")).unwrap();
-        let own = text.lines().find(|line| line.starts_with("serial: ")).unwrap();
-        let catalog =
-            workdir.write("catalog.yaml", &text.replace(own, &format!("serial: {serial}")));
+        let own = text.lines().find(|line| line.starts_with("  \"serial\": ")).unwrap();
+        let text = text.replace(own, &format!("  \"serial\": {serial},"));
+        let catalog = workdir.write("catalog.yaml", text);
         let mut vdoctl = Command::new(built().join("vdoctl"));
         vdoctl.current_dir(&checkout.folder).args(["catalog", "sign", "--key=key.pem"]);
         let artifact = oci::Artifact {
