@@ -52,7 +52,7 @@ fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink
                 .with("wanted", wanted)
                 .with("picked", picked)
                 .with("reason", reason)
-                .with("step", step(view, cloud)),
+                .with("step", step(view, found, wanted, cloud)),
         );
     }
 }
@@ -114,8 +114,14 @@ fn contains(cidr: &str, address: &str) -> bool {
 /// In larger clusters VDO proposes no subnets: it would compare every node for every node.
 const MOST_NODES: usize = 200;
 
-/// The setting that makes the cloud provider choose the kubelet's address on every node, if there is one.
-fn step(view: &FactsView<'_>, cloud: &WantedCloud) -> String {
+/// The setting that makes the cloud provider choose the kubelet's address on every node, if there is one. No setting
+/// helps if the VM does not have the address.
+fn step(view: &FactsView<'_>, found: &FoundVm<'_>, wanted: &str, cloud: &WantedCloud) -> String {
+    if !found.vm.nics.iter().flat_map(|nic| &nic.addresses).any(|address| address == wanted) {
+        return format!(
+            "The VM does not have {wanted}: correct the kubelet's --node-ip, or give the VM this address"
+        );
+    }
     match subnets(view, cloud) {
         Some(subnets) => format!(
             "Set the networks to use: cloudProvider.nodes.internalSubnets: [{}]",
@@ -209,6 +215,15 @@ mod tests {
         facts.vm("worker-2").nics.insert(0, nic(&format!("{network}.250")));
         let proposed = step(facts);
         assert!(!proposed.contains('['), "{proposed}");
+    }
+
+    #[test]
+    fn no_setting_is_proposed_for_an_address_that_the_vm_does_not_have() {
+        let mut facts = healthy();
+        facts.node("worker-1").provided_ip = Some("10.99.99.99".into());
+        let all = crate::Examination::run(facts).report().all();
+        let finding = all.into_iter().find(|finding| finding.code == "VDO-1218").unwrap();
+        assert!(finding.remedy[0].contains("correct the kubelet's --node-ip"), "{finding:?}");
     }
 
     #[test]
