@@ -1,5 +1,7 @@
 //! The node's ESXi host is connected, in service and new enough.
 
+use api::finding::quoted;
+
 use crate::{checks::prelude::*, facts::Platform};
 
 pub(super) const CHECK: Check = Check {
@@ -49,9 +51,16 @@ fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink
                 .shared("purpose", "the next release of OpenShift"),
         );
     }
-    let state = match (host.connected, host.maintenance) {
-        (false, _) => "not connected to vCenter",
-        (_, true) => "in maintenance mode",
+    let path = quoted(&host.path);
+    let (state, step) = match (host.connected, host.maintenance) {
+        (false, _) => (
+            "not connected to vCenter",
+            format!("govc host.reconnect {path}   once the host is on and vCenter can reach it"),
+        ),
+        (_, true) => (
+            "in maintenance mode",
+            format!("govc host.maintenance.exit {path}   when the maintenance is done"),
+        ),
         _ => return,
     };
     sink.raise(
@@ -59,6 +68,7 @@ fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink
             .shared("host", &host.name)
             .shared("path", &host.path)
             .shared("state", state)
+            .shared("step", step)
             .at(Anchor::Host, &host.path),
     );
 }
@@ -98,6 +108,21 @@ mod tests {
         shows_of_vms(&CHECK, &["VDO-1213"], |facts| {
             facts.inventory().hosts.get_mut("host-1").unwrap().maintenance = true;
         });
+    }
+
+    #[test]
+    fn the_command_fits_the_state_of_the_host() {
+        for (connected, expected) in [
+            (true, "govc host.maintenance.exit /DC0/host/C0/esx-1.example.com"),
+            (false, "govc host.reconnect /DC0/host/C0/esx-1.example.com"),
+        ] {
+            let mut facts = healthy();
+            let host = facts.inventory().hosts.get_mut("host-1").unwrap();
+            (host.connected, host.maintenance) = (connected, true);
+            let all = crate::Examination::run(facts).report().all();
+            let finding = all.into_iter().find(|finding| finding.code == "VDO-1213").unwrap();
+            assert!(finding.remedy[1].starts_with(expected), "{:?}", finding.remedy);
+        }
     }
 
     #[test]
