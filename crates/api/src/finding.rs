@@ -594,7 +594,9 @@ mod tests {
     #[test]
     fn a_sentence_is_a_comment_and_a_command_in_it_can_be_copied() {
         let finding = codes::VM_NOT_FOUND.found().with("node", "a b").with("uuid", "4").build();
-        assert!(finding.remedy[0].starts_with("govc vm.info -vm.uuid 4   # with an admin"));
+        assert!(
+            finding.remedy[0].starts_with("govc find / -type m -config.uuid 4   # with an admin")
+        );
         assert!(
             finding.remedy[4].starts_with("# If the VM was deleted: kubectl delete node 'a b'")
         );

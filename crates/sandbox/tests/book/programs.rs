@@ -40,6 +40,8 @@ pub(crate) fn unknown_to_govc(program: &Path, words: &[&str]) -> Option<String> 
     let known = |flag: &str| help.lines().any(|line| line.trim_start().starts_with(flag));
     let flags = rest.iter().filter(|word| word.starts_with('-') && word.len() > 1);
     let names = flags.map(|flag| flag.split('=').next().unwrap_or_default());
+    // `find` takes properties like flags.
+    let names = names.filter(|name| *command != "find" || !name.contains('.'));
     let mut unknown = names.filter(|name| !known(&format!("{name}=")));
     Some(format!("flag {} of {command}", unknown.next()?))
 }

@@ -8,7 +8,7 @@ catalogue! {
         seen: "{node}: no configured vCenter shows a VM with the uuid {uuid}",
         why: "The cloud provider cannot initialise the node, and deletes it if it becomes not ready. The storage driver cannot attach volumes to it, and its controller may exit because of this one node.",
         remedy: [
-            "govc vm.info -vm.uuid {uuid}   with an administrator's account; if that shows a VM, the drivers' account lacks the privilege to see it: grant it Read-only on the VM and on every folder above it",
+            "govc find / -type m -config.uuid {uuid}   with an administrator's account; if that shows a VM, the drivers' account lacks the privilege to see it: grant it Read-only on the VM and on every folder above it",
             "If the VM is in a datacenter that the VsphereCloudConfig does not list, add that datacenter: VDO and the drivers search only the listed ones",
             "If the VM is on another vCenter, create a VsphereCloudConfig for that vCenter and name it in the VDOConfig",
             "If the node is not a vSphere VM: kubectl label node {node} vdo.vmware.com/vsphere=false   excludes it from VDO's checks and from the storage driver that VDO installs",
@@ -134,7 +134,7 @@ catalogue! {
         why: "Until the host returns, storage drivers before 3.6.2 and 3.7.1 find no datastore that all hosts share, and cannot create volumes in its zone.",
         remedy: [
             "govc host.info {path}   shows its state",
-            "govc host.maintenance.exit {path}   when the maintenance is done, or reconnect the host",
+            "{step}",
         ],
     }
     PROVIDER_ID_FOREIGN = "VDO-1214" {
@@ -189,7 +189,7 @@ catalogue! {
         why: "The node is not initialised, or its address changes and connections to its kubelet fail. VMware Tools lists interfaces in its own order and includes virtual addresses and those of the network plugin.",
         remedy: [
             "{step}",
-            "Or hide the other interfaces from VMware Tools on {node}: [guestinfo] exclude-nics=cali*,antrea*,veth*,cni*,flannel*   in /etc/vmware-tools/tools.conf",
+            "If the VM has the kubelet's address, you can instead hide the other interfaces from VMware Tools on {node}: [guestinfo] exclude-nics=cali*,antrea*,veth*,cni*,flannel*   in /etc/vmware-tools/tools.conf",
         ],
     }
     ADDRESS_NONE = "VDO-1219" {
@@ -321,7 +321,7 @@ catalogue! {
         seen: "{node}: {vm} is inaccessible or orphaned",
         why: "vCenter no longer knows the VM's uuid, so cloud providers conclude that the VM was deleted.",
         remedy: [
-            "Bring its datastore back: govc datastore.info   shows the inaccessible datastores",
+            "Bring its datastore back: govc find / -type s -summary.accessible false   lists the inaccessible datastores",
             "If somebody moved the VM's files: remove the VM from the inventory and re-register it with its old uuid",
         ],
     }

@@ -28,7 +28,7 @@ catalogue! {
         seen: "{class}: {url} is not the URL of any datastore{hint}",
         why: "The driver cannot create volumes of this class: the datastore specified in the storage class is not accessible to all nodes. The URL must match exactly, including the slash at its end.",
         remedy: [
-            "govc datastore.info -json | grep url   lists the URLs",
+            "govc object.collect -type s / summary.url   lists the URLs",
             "kubectl get storageclass {class} -o yaml > class.yaml   a StorageClass is immutable, so re-create it; existing volumes are not affected",
             "Correct datastoreurl in class.yaml, then run kubectl delete storageclass {class}   and kubectl create -f class.yaml",
         ],
@@ -82,7 +82,7 @@ catalogue! {
         severity: Warning,
         seen: "{path}: {free} of {capacity} free",
         why: "Thin-provisioned volumes grow with every write. When the datastore is full, every VM and pod that writes to it stops.",
-        remedy: ["Add capacity, move VMs to other datastores, or delete unneeded files: govc datastore.ls -ds {name}"],
+        remedy: ["Add capacity, move VMs to other datastores, or delete unneeded files: govc datastore.ls -ds {path}"],
     }
     DATASTORE_IN_POD = "VDO-1510" {
         title: "A datastore for volumes is in a datastore cluster",

@@ -73,8 +73,8 @@ fn steps(view: &FactsView<'_>, node: &Node, entry: &CsiEntry, namespace: &str) -
         ],
         NodeVm::Absent => [
             format!(
-                "govc vm.info -vm.uuid {}   with an administrator's account: must show no VM",
-                quoted(&node.system_uuid)
+                "govc find / -type m -config.uuid {}   with an administrator's account: must show no VM",
+                quoted(&node.system_uuid.to_lowercase())
             ),
             format!("If the VM was deleted: kubectl delete node {name}"),
         ],

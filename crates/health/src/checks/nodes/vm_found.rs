@@ -15,7 +15,9 @@ fn check(view: &FactsView<'_>, node: &Node, sink: &mut Sink) {
     match view.node_vm(node) {
         NodeVm::One(_) => {}
         NodeVm::Absent => {
-            sink.raise(Hit::for_node(codes::VM_NOT_FOUND, node).with("uuid", &node.system_uuid));
+            // As vCenter writes it: govc compares letter by letter.
+            let uuid = node.system_uuid.to_lowercase();
+            sink.raise(Hit::for_node(codes::VM_NOT_FOUND, node).with("uuid", uuid));
         }
         NodeVm::Several(found) => {
             let paths: Vec<&str> = found.iter().map(|f| f.vm.path.as_str()).collect();

@@ -137,8 +137,8 @@ fn disk_lost(view: &FactsView<'_>, attachment: &Attachment, volume: &Volume, sin
     let lost = attachment.message.contains("Failed to retrieve datastore for vol");
     if let Some(known) = known.filter(|known| lost && !known.unreachable) {
         let datastore = view.datastores().find(|(_, _, d)| d.url == known.datastore);
-        let name = datastore.map_or("DATASTORE", |(_, _, d)| d.name.as_str());
-        sink.raise(super::hit(codes::VOLUME_DISK_LOST, volume).with("datastore", name));
+        let path = datastore.map_or("DATASTORE", |(_, _, d)| d.path.as_str());
+        sink.raise(super::hit(codes::VOLUME_DISK_LOST, volume).with("datastore", path));
     }
 }
 
