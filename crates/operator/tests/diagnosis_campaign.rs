@@ -25,7 +25,7 @@ use std::{
 };
 
 use api::{Finding, Severity, VDOConfigStatus};
-use common::{NAMESPACE, Testbed};
+use common::{NAMESPACE, Testbed, fixes::Fixes};
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::ConfigMap, events::v1::Event};
@@ -65,6 +65,7 @@ struct Campaign {
     checks: u32,
     /// The findings of the healthy installation, by code.
     baseline: BTreeSet<String>,
+    fixes: Fixes,
 }
 
 impl Campaign {
@@ -91,12 +92,14 @@ impl Campaign {
         testbed.ready(&operator, 120).await;
         let warnings = warnings(&testbed).await;
         assert_eq!(warnings, Vec::<String>::new(), "a flawless installation gives no warning");
+        let fixes = Fixes::start(&testbed).await;
         let mut campaign = Self {
             testbed,
             operator,
             changes: BTreeMap::new(),
             checks: 0,
             baseline: BTreeSet::new(),
+            fixes,
         };
         campaign.check_now().await;
         let status = campaign.testbed.config().await.status.unwrap();
@@ -163,6 +166,11 @@ impl Campaign {
             self.testbed.two_more_rounds(&self.operator).await;
             self.false_alarms().await
         };
+        if let Outcome::Reported(code, _) | Outcome::Late(code, _) = &outcome
+            && code != "restored"
+        {
+            self.fixes.execute(&self.testbed, &mutation.name, code).await;
+        }
         self.undo(mutation, before.as_ref()).await;
         if mutation.asks {
             self.check_now().await;
@@ -476,6 +484,7 @@ async fn what_breaks_an_installation_is_named_or_restored() {
             outcomes.push((mutation, outcome));
         }
         assert_eq!(campaign.testbed.denied_requests(), Vec::<String>::new());
+        campaign.fixes.assert_resolved();
         outcomes
     });
     let mut score = Score::default();

@@ -1,5 +1,5 @@
 //! Injects faults from the field. VDO reports each in the status, and clears it once it is fixed. A one-shot check
-//! reports the same meanwhile.
+//! reports the same meanwhile, and the printed commands fix what commands can fix.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "health/agreement.rs"]
@@ -9,9 +9,11 @@ mod common;
 use std::{fmt::Write as _, time::Duration};
 
 use api::{Severity, VDOConfigStatus};
-use common::Testbed;
+use common::{Testbed, fixes::Fixes};
 use serde_json::json;
-use testkit::{Breakage, FaultProxy, Permission, Process, Site, Vm};
+use testkit::{
+    Breakage, ControlPlane, Datacenter, FaultProxy, Inventory, Permission, Process, Site, Vm,
+};
 use tokio::time::Instant;
 
 const VM_PATH: &str = "/DC0/vm/node-2";
@@ -23,11 +25,16 @@ struct Fixture {
     operator: Process,
     started: Instant,
     requests: u32,
+    fixes: Fixes,
 }
 
 impl Fixture {
     async fn start() -> Self {
-        let mut testbed = Testbed::with_nodes(2).await;
+        let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
+        // With two datacenters, govc requires a path or a datacenter.
+        let mut inventory = Inventory::with_vms(3);
+        inventory.datacenters.push(Datacenter { name: "DC1".into(), ..Datacenter::default() });
+        let mut testbed = Testbed::on_inventory(plane, inventory, false).await;
         let proxy = FaultProxy::before(testbed.vcenter.address()).await;
         testbed.address = Some(proxy.address());
         let (operator, started) = (testbed.operator(), Instant::now());
@@ -41,7 +48,8 @@ impl Fixture {
             }))
             .await;
         testbed.ready(&operator, 90).await;
-        Self { testbed, proxy, operator, started, requests: 0 }
+        let fixes = Fixes::start(&testbed).await;
+        Self { testbed, proxy, operator, started, requests: 0, fixes }
     }
 
     /// The targets of the faults.
@@ -126,7 +134,8 @@ impl Fixture {
         self.proxy.heal();
     }
 
-    /// Injects and fixes a fault. Returns how long VDO took to report and to clear it.
+    /// Injects a fault, executes its printed fix, and reverts what is left of the fault. Returns how long VDO took to
+    /// report and to clear it. To measure this, nothing is executed.
     async fn measure(&mut self, case: &Breakage) -> (Duration, Duration) {
         let reported = |status: &VDOConfigStatus| {
             status.findings.iter().any(|finding| finding.code == case.code)
@@ -142,6 +151,9 @@ impl Fixture {
         self.testbed.status(&what, 60, reported).await;
         let appeared = begin.elapsed();
         self.doctor_agrees(case.name).await;
+        if std::env::var_os("VDO_HEALTH_SECONDS").is_none() {
+            self.fixes.execute(&self.testbed, case.what, case.code).await;
+        }
         let mut begin = Instant::now();
         self.site().undo(case).await.unwrap();
         if case.asks {
@@ -172,6 +184,9 @@ async fn every_fault_is_reported_while_it_lasts_and_a_healthy_cluster_has_none()
             case.code, case.what, case.row
         );
         writeln!(seconds, "{line}").unwrap();
+    }
+    if std::env::var_os("VDO_HEALTH_SECONDS").is_none() {
+        fixture.fixes.assert_complete(Breakage::ALL.len());
     }
     fixture.accept_a_finding().await;
     fixture.nothing_is_written_without_a_reason("a finding that lasts").await;

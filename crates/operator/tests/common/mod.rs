@@ -10,10 +10,11 @@
 
 mod adversary;
 mod audit;
+pub mod fixes;
 mod published;
 mod usage;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use api::{CompatibilityConfig, Finding, VDOConfig, VDOConfigStatus, VsphereCloudConfig};
 use jiff::Timestamp;
@@ -45,6 +46,10 @@ pub const NAMESPACE: &str = "vmware-system-vdo";
 
 /// Long enough that even a busy computer renews it in time.
 const LEASE: u32 = 120;
+
+/// The vCenter account of an admin who runs govc.
+pub const GOVC_USER: &str = "admin@vsphere.local";
+pub const GOVC_PASSWORD: &str = "admin";
 
 /// The environment of a test of the operator.
 pub struct Testbed {
@@ -379,15 +384,37 @@ impl Testbed {
     /// command.
     pub async fn run(&self, step: &str) -> String {
         let command = step.split("   ").next().unwrap();
-        let folder = testkit::peer("kubectl").parent().unwrap().display().to_string();
-        let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+        self.shell(command).await.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs a command as cluster admin and as [`GOVC_USER`]. `VCENTER_USER` and `VCENTER_PASSWORD` are VDO's account.
+    /// Returns the output, as an error if the command fails or hangs.
+    pub async fn shell(&self, command: &str) -> Result<String, String> {
+        let folder = |program| testkit::peer(program).parent().unwrap().display().to_string();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let home = self.workdir.path().join("admin");
+        std::fs::create_dir_all(&home).unwrap();
+        let authority = self.workdir.write("vcenter-ca.pem", self.vcenter.ca_pem()).unwrap();
         let mut shell = tokio::process::Command::new("sh");
-        shell.args(["-c", command]).env("PATH", path).env("KUBECONFIG", self.plane.kubeconfig());
-        let output = shell.output().await.unwrap();
+        shell
+            .args(["-c", command])
+            .env("PATH", format!("{}:{}:{path}", folder("kubectl"), folder("govc")))
+            .env("KUBECONFIG", self.plane.kubeconfig())
+            .env("GOVC_URL", self.vcenter.address().to_string())
+            .env("GOVC_USERNAME", GOVC_USER)
+            .env("GOVC_PASSWORD", GOVC_PASSWORD)
+            .env("GOVC_TLS_CA_CERTS", authority)
+            .env("VCENTER_USER", self.vcenter.user())
+            .env("VCENTER_PASSWORD", self.vcenter.password())
+            .env("HOME", &home)
+            .current_dir(&home)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let output = tokio::time::timeout(Duration::from_secs(30), shell.output()).await;
+        let output = output.map_err(|_| format!("still runs after 30 s: {command}"))?.unwrap();
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
-        assert!(output.status.success(), "{command}: {text}");
-        text
+        if output.status.success() { Ok(text) } else { Err(format!("{command}: {text}")) }
     }
 
     /// Waits for two more reconcile rounds: a round writes its status before it does anything else.
@@ -432,6 +459,16 @@ impl Testbed {
             Err(serde_json::to_string_pretty(&status).unwrap())
         })
         .await
+    }
+
+    /// Whether the status of the VDOConfig satisfies `is` within this time.
+    pub async fn becomes(&self, within: Duration, is: impl Fn(&VDOConfigStatus) -> bool) -> bool {
+        let satisfied = async || {
+            while !is(&self.config().await.status.unwrap_or_default()) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(within, satisfied()).await.is_ok()
     }
 
     /// Requests a complete check, including vCenter, and waits for it. `value` must be new.
