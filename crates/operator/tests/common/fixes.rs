@@ -1,5 +1,7 @@
 //! Executes the fixes that VDO prints, step by step as an admin does, and counts how the findings resolve.
 
+#![allow(clippy::print_stdout, reason = "the counts are a result of the test")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,

@@ -147,7 +147,9 @@ mod tests {
         host.ancestors =
             ["domain-c1", "group-h1", "datacenter-1", "group-d1"].map(Into::into).into();
         let attached = &mut facts.inventory().tags.get_mut().unwrap().attached;
-        attached.values_mut().for_each(|tags| tags.retain(|tag| tag.category != "k8s-zone"));
+        for tags in attached.values_mut() {
+            tags.retain(|tag| tag.category != "k8s-zone");
+        }
         for (object, name) in [("domain-c1", "a"), ("domain-c1", "b"), ("group-d1", "c")] {
             attached.entry(object.into()).or_default().push(tag("k8s-zone", name));
         }
