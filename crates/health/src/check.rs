@@ -241,6 +241,8 @@ pub struct Sink {
     pub hits: Vec<Hit>,
     /// The earliest moment at which time alone changes an answer.
     pub recheck_at: Option<Timestamp>,
+    /// Whether a fault can exist although no hit reports it.
+    pub(crate) is_open: bool,
     /// How many hits about volumes, claims and attachments keep their texts, for each code.
     limit: Option<usize>,
     /// How many of them have their texts, by code.
@@ -263,6 +265,11 @@ impl Sink {
             }
         }
         self.hits.push(hit);
+    }
+
+    /// Records that facts are missing that nobody needs to know about: the absence of a hit proves nothing.
+    pub(crate) fn leave_open(&mut self) {
+        self.is_open = true;
     }
 
     /// Schedules another run `seconds` after `moment`, if that is in the future.

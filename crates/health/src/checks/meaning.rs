@@ -12,6 +12,7 @@
 use std::{
     cell::{OnceCell, RefCell},
     collections::{HashMap, HashSet},
+    net::IpAddr,
     rc::Rc,
 };
 
@@ -335,7 +336,8 @@ impl<'a> Meanings<'a> {
         let is_run = wanted.storage.is_some() && wanted.read.get().is_some();
         // After a grace period, the check can report it.
         let is_final = sink.recheck_at.is_none();
-        results.is_proof = PROVEN.contains(&definition) && is_complete && is_run && is_final;
+        let is_known = is_complete && is_run && is_final && !sink.is_open;
+        results.is_proof = PROVEN.contains(&definition) && is_known;
         results
     }
 
@@ -347,11 +349,15 @@ impl<'a> Meanings<'a> {
         found.map(|vcenter| vcenter.name.as_str())
     }
 
-    /// Whether a line names a server that is no configured vCenter.
+    /// Whether a line names a server that is no vCenter. A driver can have another name for a vCenter than VDO: an address,
+    /// or a name where VDO has the address.
     fn names_another_server(&self, line: &str) -> bool {
-        let vcenters = &self.view.facts.vcenters;
-        let is_known = !vcenters.is_empty() && vcenters.values().all(|it| !it.address.is_empty());
-        is_known && server(line).is_some() && self.vcenter(line).is_none()
+        let Some(server) = server(line) else { return false };
+        let addresses = || self.view.facts.vcenters.values().map(|vcenter| host(&vcenter.address));
+        let is_address = |name: &str| name.parse::<IpAddr>().is_ok();
+        let is_known = addresses().len() > 0 && addresses().all(|name| !name.is_empty());
+        let is_alike = addresses().any(|name| is_address(name) != is_address(server));
+        is_known && self.vcenter(line).is_none() && !asks_vcenter(line) && !is_alike
     }
 
     /// Whether another VM than the node's has the disk of a volume.
@@ -444,10 +450,21 @@ fn is_about_connection(definition: &Definition) -> bool {
     those.iter().any(|one| **one == *definition)
 }
 
-/// The name of the server in the message of a failed request: `lookup NAME: no such host`, `Post "https://NAME/sdk"`.
+/// The paths of vCenter's interfaces.
+const INTERFACES: [&str; 7] =
+    ["/sdk", "/pbm", "/vsanHealth", "/sms", "/rest/", "/api/", "/lookupservice/"];
+
+/// Whether the message of a failed request has the URL of a vCenter, whatever the name of its server.
+fn asks_vcenter(line: &str) -> bool {
+    let path = line.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
+    path.is_some_and(|path| INTERFACES.iter().any(|interface| path.starts_with(interface)))
+}
+
+/// The name of the server in the message of a failed request: `Post "https://NAME/sdk"`, `lookup NAME: no such host`. A
+/// request through a proxy can also contain the name of the proxy.
 fn server(line: &str) -> Option<&str> {
     let after = |mark: &str| line.split_once(mark).map(|(_, rest)| rest);
-    let rest = after("lookup ").or_else(|| after("://")).or_else(|| after("the name of "))?;
+    let rest = after("://").or_else(|| after("lookup ")).or_else(|| after("the name of "))?;
     let end = rest.find([' ', '"', '\'', '/', ',', ')']).unwrap_or(rest.len());
     Some(host(&rest[..end])).filter(|name| !name.is_empty())
 }
@@ -536,11 +553,20 @@ mod tests {
         let facts = healthy();
         let about = About::default();
         let refused = |server: &str| {
-            let line = format!("Post \"https://{server}/sdk\": dial tcp: connection refused");
+            let line = format!("Get \"https://{server}/v2/\": dial tcp: connection refused");
             explained(&facts, &line, &about).is_some()
         };
         assert!(refused("vc-a.example.com") && refused("VC-A.example.com:443"));
-        assert!(!refused("registry.example.com") && !refused("10.96.0.1:443"));
+        assert!(!refused("registry.example.com"));
+        // It can be the address of a vCenter.
+        assert!(refused("10.0.0.9"));
+        for line in [
+            r#"Post "https://vcenter/sdk": dial tcp: connection refused"#,
+            r#"Post "https://vc-a.example.com/sdk": proxyconnect tcp: dial tcp: lookup proxy: no such host"#,
+            r#"failed to lookup VM x: Post "https://vc-a.example.com/sdk": i/o timeout"#,
+        ] {
+            assert!(explained(&facts, line, &about).is_some(), "{line}");
+        }
         assert!(explained(&facts, "dial tcp: connection refused", &about).is_some(), "no name");
         for (line, name) in [
             ("lookup vc on 10.96.0.10:53: no such host", Some("vc")),
@@ -551,6 +577,29 @@ mod tests {
         ] {
             assert_eq!(server(line), name, "{line}");
         }
+    }
+
+    #[test]
+    fn a_check_that_did_not_judge_refutes_nothing() {
+        let causes = |facts: &Facts, line: &str| {
+            let meaning = explained(facts, line, &ON_NODE);
+            meaning.map(|(_, _, causes)| causes).unwrap_or_default()
+        };
+        let shared = codes::NO_SHARED_DATASTORE.code;
+        let line = "no shared datastores found";
+        let mut facts = healthy();
+        assert!(!causes(&facts, line).contains(&shared), "there is a shared datastore");
+        let storage = facts.wanted.storage.as_mut().unwrap();
+        storage.assumed = true;
+        storage.categories.clear();
+        assert!(causes(&facts, line).contains(&shared), "there can be zones");
+        facts.wanted.storage.as_mut().unwrap().assumed = false;
+        assert!(!causes(&facts, line).contains(&shared), "there are no zones");
+        facts.inventory().hosts.values_mut().for_each(|host| host.connected = false);
+        assert!(causes(&facts, line).contains(&shared), "no host shows its datastores");
+        let mut facts = healthy();
+        facts.inventory().hosts.values_mut().for_each(|host| host.version = Version::default());
+        assert!(causes(&facts, SCSI).contains(&codes::SCSI_SLOTS.code), "it can have few slots");
     }
 
     #[test]

@@ -21,6 +21,9 @@ fn check(view: &FactsView<'_>, node: &Node, found: &FoundVm<'_>, sink: &mut Sink
     // vCenter adds paravirtual controllers automatically, up to four controllers in all.
     let version = found.host.map(|host| host.version).filter(|v| *v != Version::default());
     // Assume a new host if its version is unknown, to avoid a false alarm.
+    if version.is_none() {
+        sink.leave_open();
+    }
     let many = version.is_none_or(|version| version >= Version::new(8, 0, 0));
     let usable = vm.scsi.iter().filter(|controller| controller.paravirtual);
     let free: u32 = usable.map(|c| places(true, many).saturating_sub(c.disks)).sum();

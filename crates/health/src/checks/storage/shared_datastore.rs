@@ -23,6 +23,7 @@ fn check(view: &FactsView<'_>, sink: &mut Sink) {
         };
         if storage.categories.is_empty() && storage.assumed {
             // The settings are unknown: there may be zones with their own datastores.
+            sink.leave_open();
             continue;
         }
         if storage.categories.is_empty() {
@@ -45,7 +46,11 @@ fn whole_cluster(view: &FactsView<'_>, vcenter: &Vcenter, inventory: &Inventory,
     // The mounts of a disconnected host are unknown.
     let hosts = view.hosts_of_nodes(vcenter).into_iter().map(|(_, host)| host);
     let hosts: Vec<&Host> = hosts.filter(|host| host.connected).collect();
-    if hosts.is_empty() || !topology::shared(&hosts).is_empty() {
+    if hosts.is_empty() {
+        sink.leave_open();
+        return;
+    }
+    if !topology::shared(&hosts).is_empty() {
         return;
     }
     let mut mounts: BTreeMap<&str, usize> = BTreeMap::new();
